@@ -25,7 +25,7 @@ does not. A leading / anchors at {root}; a trailing / matches only directories."
 SIZES = "Sizes: 4096, 64k, 1M, 1MiB, 2GB. Durations: 30, 0.5s, 5m, 2h."
 
 LAUNCH = """\
-Without MPI, {tool} starts one local process per core, up to 8; see --jobs.
+Without MPI, {tool} starts up to 8 local processes; see --jobs.
 Under mpirun or srun, each rank is one process, or --jobs processes."""
 
 # argparse would search for translations of its messages in each of the user's languages. pcircle

@@ -87,6 +87,10 @@ class ChangeProgram(TreeProgram):
         self.applied = read_plan(self.options.apply or "", self.name)
         return self.applied
 
+    @property
+    def known_paths(self) -> Sequence[bytes]:
+        return () if self.options.apply is not None else super().known_paths
+
     def can_lose_ranks(self) -> bool:
         return self.options.dry or self.options.plan is not None
 

@@ -230,7 +230,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--jobs",
         metavar="N",
         parse=positive,
-        help="processes, per rank under MPI (default: cores, up to 8)",
+        help="processes, per rank under MPI (default: by work, up to 8)",
     )
     transport: TransportOption = option(
         "--transport",
@@ -402,6 +402,17 @@ class CommonOptions(Options, root="PATH", done="done"):
             match=self.match,
             online=self.skip_offline,
         )
+
+    def with_jobs_for(self, paths: Sequence[bytes]) -> Self:
+        """Return the options with one process if no number is given and `paths` are little work.
+
+        With a time limit for operations, nothing is looked up before the limit applies.
+        """
+        if self.jobs is not None or self.op_timeout_s is not None:
+            return self
+        from pcircle.cli.program import has_little_work, local_ranks
+
+        return self.replace(jobs=1) if local_ranks(self) > 1 and has_little_work(paths) else self
 
     def time_limit(self) -> TimeLimit | None:
         """Return the time limit of a job that starts now."""

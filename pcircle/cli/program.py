@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
@@ -13,12 +15,17 @@ import msgspec
 from pcircle.cli.output import MessageStream
 from pcircle.core.encoding import show
 from pcircle.core.writing import standard_error
+from pcircle.fs.open_flags import O_NOATIME, OPEN_DIRECTORY
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.runtime import Program, run_program
 from pcircle.threads.threads import has_live_workers
 from pcircle.transport.launch import TransportOption, choose, launched
 
 O = TypeVar("O")  # noqa: E741 - options
+
+# Up to here one process ends sooner than the start of a second process takes.
+_FEW_FILES = 16
+_FEW_BYTES = 8 << 20
 
 
 def _nothing() -> None:
@@ -90,14 +97,65 @@ def local_ranks(ranks: Ranks) -> int:
     return choice.size if choice.kind == "local" else 0
 
 
+def has_little_work(paths: Sequence[bytes]) -> bool:
+    """Return whether paths are a few small files, or directories with only a few small files.
+
+    The answer takes a few calls, and False means that it would take more. Only regular files and
+    directories are looked at, links are not followed, and no access time changes. A path that does
+    not exist is no work.
+    """
+    if not 0 < len(paths) <= _FEW_FILES:
+        return False
+    count = total_bytes = 0
+    try:
+        for path in paths:
+            sizes = _sizes_of(path)
+            if sizes is None:
+                return False
+            count += len(sizes)
+            total_bytes += sum(sizes)
+            if count > _FEW_FILES or total_bytes > _FEW_BYTES:
+                return False
+    except (OSError, ValueError):  # the job reports the error
+        return False
+    return True
+
+
+def _sizes_of(path: bytes) -> list[int] | None:
+    """Return the sizes of a path's files, or None if they are many or not all regular files."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return []
+    if stat.S_ISREG(status.st_mode):
+        return [status.st_size]
+    if not stat.S_ISDIR(status.st_mode):
+        return None
+    from pcircle.fs.file_system import obeys_noatime
+
+    fd = os.open(path, OPEN_DIRECTORY | O_NOATIME)
+    try:
+        if not obeys_noatime(fd):
+            return None
+        with os.scandir(fd) as entries:
+            found = list(islice(entries, _FEW_FILES + 1))
+        if len(found) > _FEW_FILES or not all(e.is_file(follow_symlinks=False) for e in found):
+            return None
+        return [entry.stat(follow_symlinks=False).st_size for entry in found]
+    finally:
+        os.close(fd)
+
+
 def run_tool(program: ToolProgram, ranks: Ranks, limit_s: float | None = None) -> int:
     """Run a tool on its ranks, with a time limit for file operations; return its exit code."""
     if limit_s is not None:
         from pcircle.runtime.supervised import supervised
 
         # A file operation with a limit starts a thread, which must not happen before ranks are
-        # forked. Ranks that are fresh interpreters have no limit.
-        importlib.import_module("pcircle.runtime.restart.job")
+        # forked: a rank would wait for this thread of its parent. Ranks that are fresh interpreters
+        # have no limit.
+        for module in ("pcircle.runtime.restart.job", "pcircle.transport._fork"):
+            importlib.import_module(module)
         return supervised(program.name, limit_s, partial(_run, program, ranks))
     return _run(program, ranks)
 

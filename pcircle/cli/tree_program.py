@@ -129,7 +129,13 @@ class WalkProgram(ToolProgram, Generic[T]):
     def run(self) -> int:
         """Run the tool on the requested ranks and return the exit code."""
         with any_link(self.options.insecure_links):
-            return run_tool(self, self.options, self.options.op_timeout_s)
+            ranks = self.options.with_jobs_for(self.known_paths)
+            return run_tool(self, ranks, self.options.op_timeout_s)
+
+    @property
+    def known_paths(self) -> Sequence[bytes]:
+        """The paths that contain all work, or nothing if they are not known before the job."""
+        return self.paths
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self.options

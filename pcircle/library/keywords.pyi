@@ -50,7 +50,7 @@ class WalkKeywords(CallKeywords, total=False):
     insecure_links: bool
     """follow any symbolic link when opening a FILE argument"""
     jobs: str | float | None
-    """processes, per rank under MPI (default: cores, up to 8)"""
+    """processes, per rank under MPI (default: by work, up to 8)"""
     transport: Literal["auto", "mpi", "local"] | None
     """use MPI or local processes (default: auto)"""
     threads: str | float | None
@@ -475,7 +475,7 @@ class FindKeywords(CallKeywords, total=False):
     insecure_links: bool
     """follow any symbolic link when opening a FILE argument"""
     jobs: str | float | None
-    """processes, per rank under MPI (default: cores, up to 8)"""
+    """processes, per rank under MPI (default: by work, up to 8)"""
     transport: Literal["auto", "mpi", "local"] | None
     """use MPI or local processes (default: auto)"""
     threads: str | float | None

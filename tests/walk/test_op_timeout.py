@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -218,6 +219,14 @@ def test_every_process_has_the_limit(place: bytes, run: Script) -> None:
     assert b"--op-timeout has no effect in new processes" in done.stderr
     done = run([sys.executable, "-c", THREADED, "-j1", "--op-timeout", "9", place])
     assert (done.returncode, done.stdout.strip()) == (0, place), done.stderr
+
+
+def test_a_limit_delays_no_process(place: bytes, run: Script) -> None:
+    limit_s = 100  # a process that waits for a thread of its parent waits for the whole limit
+    began_s = time.monotonic()
+    words = ["-j2", "--op-timeout", str(limit_s), place]
+    assert run([sys.executable, "-m", "pcircle.tools.ffind", *words]).returncode == 0
+    assert time.monotonic() - began_s < limit_s
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "x", "inf"])

@@ -68,6 +68,7 @@ class BroadcastOptions(CommonOptions):
 
     _performance = Section("Performance")
     _limits = taken("jobs", "transport", "bytes_per_s")
+    jobs: int | None = override(help="processes, per rank under MPI (default: cores, up to 8)")
     bytes_per_s: float | None = override(help="limit on bytes per second for each node")
 
     _output = Section("Output")

@@ -10,4 +10,5 @@ from pcircle.tools.fcp.options import FcpOptions
 
 def copy_typed(args: argparse.Namespace) -> int:
     """Run a parsed command line and return the exit code; raise UsageError if it is invalid."""
-    return run_copy(FcpOptions.of(args))
+    options = FcpOptions.of(args)
+    return run_copy(options.with_jobs_for(options.sources))

@@ -64,6 +64,13 @@ class FindProgram(SearchProgram):
         """Return the state for ranks in new interpreters, without local objects."""
         return {**vars(self), "first_task": None}
 
+    @property
+    def known_paths(self) -> Sequence[bytes]:
+        """The paths, unless they are in a file, or commands run, which may take any time."""
+        elsewhere = self.options.within is not None or self.parsed.starts_from is not None
+        runs = not self.names.isdisjoint(_RUNNING)
+        return () if elsewhere or runs else super().known_paths
+
     def roots(self) -> tuple[Root, ...]:
         parsed = self.parsed
         paths = self.paths

@@ -517,6 +517,8 @@ def run_command(args: argparse.Namespace) -> int:
     Raise UsageError if the options are invalid.
     """
     options = MirrorOptions.of(args)
+    if options.apply is None:
+        options = options.with_jobs_for((*options.sources, options.target))
     lock = Lock()
     with any_link(options.insecure_links), ExitStack() as ending:
         ending.callback(lock.end)

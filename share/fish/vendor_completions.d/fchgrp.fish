@@ -56,7 +56,7 @@ complete -c fchgrp -l skip-offline -d 'skip offline files, whose data is on tape
 complete -c fchgrp -s x -l one-file-system -d 'stay on one file system'
 complete -c fchgrp -l strict-operands -d 'require absolute operands without symbolic links'
 complete -c fchgrp -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
-complete -c fchgrp -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
+complete -c fchgrp -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
 complete -c fchgrp -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fchgrp -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fchgrp -l ops-limit -d 'total limit on operations per second' -x

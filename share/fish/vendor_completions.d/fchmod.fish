@@ -61,7 +61,7 @@ complete -c fchmod -l skip-offline -d 'skip offline files, whose data is on tape
 complete -c fchmod -s x -l one-file-system -d 'stay on one file system'
 complete -c fchmod -l strict-operands -d 'require absolute operands without symbolic links'
 complete -c fchmod -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
-complete -c fchmod -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
+complete -c fchmod -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
 complete -c fchmod -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fchmod -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fchmod -l ops-limit -d 'total limit on operations per second' -x

@@ -56,7 +56,7 @@ complete -c fchown -l skip-offline -d 'skip offline files, whose data is on tape
 complete -c fchown -s x -l one-file-system -d 'stay on one file system'
 complete -c fchown -l strict-operands -d 'require absolute operands without symbolic links'
 complete -c fchown -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
-complete -c fchown -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
+complete -c fchown -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
 complete -c fchown -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fchown -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fchown -l ops-limit -d 'total limit on operations per second' -x

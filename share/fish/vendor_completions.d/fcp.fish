@@ -62,7 +62,7 @@ complete -c fcp -l checkpoint-dir -d 'directory for the checkpoint (default: nex
 complete -c fcp -l no-checkpoint -d 'do not write a checkpoint'
 complete -c fcp -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c fcp -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
-complete -c fcp -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
+complete -c fcp -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
 complete -c fcp -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fcp -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fcp -l chunksize -d 'chunk size of large files (default: adaptive)' -x

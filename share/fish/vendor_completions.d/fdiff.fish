@@ -48,7 +48,7 @@ complete -c fdiff -s x -l one-file-system -d 'stay on one file system'
 complete -c fdiff -s r -l recursive -d 'with --files-from, include directory contents'
 complete -c fdiff -l strict-operands -d 'require absolute operands without symbolic links'
 complete -c fdiff -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
-complete -c fdiff -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
+complete -c fdiff -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
 complete -c fdiff -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fdiff -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fdiff -l op-timeout -d 'fail entries whose file system does not respond within T' -x

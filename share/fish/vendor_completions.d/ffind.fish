@@ -35,7 +35,7 @@ complete -c ffind -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c ffind -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c ffind -l strict-operands -d 'require absolute operands without symbolic links'
 complete -c ffind -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
-complete -c ffind -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
+complete -c ffind -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
 complete -c ffind -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c ffind -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c ffind -l op-timeout -d 'fail entries whose file system does not respond within T' -x

@@ -67,7 +67,7 @@ complete -c fls -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c fls -s x -l one-file-system -d 'stay on one file system'
 complete -c fls -l strict-operands -d 'require absolute operands without symbolic links'
 complete -c fls -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
-complete -c fls -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
+complete -c fls -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
 complete -c fls -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fls -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fls -l op-timeout -d 'fail entries whose file system does not respond within T' -x

@@ -86,7 +86,7 @@ complete -c fmirror -l checkpoint-dir -d 'directory for the checkpoint (default:
 complete -c fmirror -l no-checkpoint -d 'do not write a checkpoint'
 complete -c fmirror -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c fmirror -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
-complete -c fmirror -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
+complete -c fmirror -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
 complete -c fmirror -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fmirror -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fmirror -l chunksize -d 'chunk size of large files (default: adaptive)' -x

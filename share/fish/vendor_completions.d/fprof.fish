@@ -56,7 +56,7 @@ complete -c fprof -l plot -d 'write a .png, .svg or .pdf (requires matplotlib)' 
 complete -c fprof -l csv -d 'write the tables as CSV files to DIR' -x -a '(__fish_complete_directories)'
 complete -c fprof -l merge -d 'report on several saved profiles as one'
 complete -c fprof -l diff -d 'report growth and shrinkage between two profiles' -r -F
-complete -c fprof -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
+complete -c fprof -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
 complete -c fprof -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fprof -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fprof -l op-timeout -d 'fail entries whose file system does not respond within T' -x

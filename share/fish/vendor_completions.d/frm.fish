@@ -54,7 +54,7 @@ complete -c frm -l match -d 'only entries whose path below PATH matches REGEX' -
 complete -c frm -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c frm -l strict-operands -d 'require absolute operands without symbolic links'
 complete -c frm -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
-complete -c frm -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
+complete -c frm -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
 complete -c frm -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c frm -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c frm -l ops-limit -d 'total limit on operations per second' -x

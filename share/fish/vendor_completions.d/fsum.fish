@@ -50,7 +50,7 @@ complete -c fsum -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c fsum -s r -l recursive -d 'with --files-from, include directory contents'
 complete -c fsum -l strict-operands -d 'require absolute operands without symbolic links'
 complete -c fsum -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
-complete -c fsum -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
+complete -c fsum -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
 complete -c fsum -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fsum -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fsum -l op-timeout -d 'fail entries whose file system does not respond within T' -x

@@ -266,7 +266,7 @@ def test_local_transport_by_name(small_tree: bytes, place: bytes) -> None:
 
 
 def test_default_number_of_workers(small_tree: bytes, place: bytes) -> None:
-    """Without -j there is one worker for each usable core, up to eight."""
+    """Without -j there is one worker for each usable core, up to eight, for a tree."""
     copy(None, "--json", place + b"/result", small_tree, place + b"/copy")
     ranks = document(place + b"/result")["ranks"]
     assert len(ranks) == min(8, len(os.sched_getaffinity(0)))
