@@ -203,6 +203,8 @@ class Rank(Generic[I, R]):
             signals.handle_suspends()
         if transport.rank == 0:
             self._seed()
+        else:
+            _ = self._codec  # built while rank 0 works, and not when it waits for an answer
         while True:
             self._perform()
             self._settle_notices()

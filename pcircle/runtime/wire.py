@@ -8,6 +8,7 @@ same program of the same user. Data that outlives a job is never pickled.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Union
 
@@ -49,11 +50,12 @@ class Codec:
     ) -> None:
         types = item_type, result_type, notice_type
         try:
-            self.decode, self._parcels = _decoders(*types)
+            self.decode = _decoder(_union(*types)).decode
         except TypeError:  # msgspec does not support one of them
             types = tuple(map(_sent_as, types))
-            self.decode, self._parcels = _decoders(*types)
+            self.decode = _decoder(_union(*types)).decode
         self._items, self._results, self._notices = (declared is not Any for declared in types)
+        self._item_type = types[0]
         self._pickled = pickled or _pickle
         encoder = msgspec.msgpack.Encoder(enc_hook=self._whole)
         self._encode: Callable[[object], bytes] = encoder.encode
@@ -76,8 +78,13 @@ class Codec:
 
     def unpack(self, data: bytes) -> tuple[messages.Parcel[Any], ...]:
         """Decode a spilled segment."""
-        parcels: tuple[messages.Parcel[Any], ...] = self._parcels(data)
+        parcels: tuple[messages.Parcel[Any], ...] = self._unpack(data)
         return parcels
+
+    @cached_property
+    def _unpack(self) -> Any:
+        item_type: Any = self._item_type
+        return _decoder(tuple[messages.Parcel[item_type], ...]).decode
 
     # ---- values without a declared type ----------------------------------------
 
@@ -123,12 +130,9 @@ def with_results(message: messages.Message, change: Callable[[Any], object]) -> 
     return message
 
 
-def _decoders(item_type: Any, result_type: Any, notice_type: Any) -> tuple[Any, Any]:
-    """Return decoders for messages and parcels.
-
-    Raises TypeError if msgspec does not support a type.
-    """
-    union = Union[  # noqa: UP007 - its members are known only at run time
+def _union(item_type: Any, result_type: Any, notice_type: Any) -> object:
+    """Return the type of all messages."""
+    return Union[  # noqa: UP007 - its members are known only at run time
         messages.StealRequest,
         messages.StealRefusal,
         messages.LifelineRequest,
@@ -143,8 +147,6 @@ def _decoders(item_type: Any, result_type: Any, notice_type: Any) -> tuple[Any, 
         messages.TreeReduction[result_type],
         messages.Abort,
     ]
-    parcels = tuple[messages.Parcel[item_type], ...]
-    return _decoder(union).decode, _decoder(parcels).decode
 
 
 def _decoder(declared: object) -> Any:

@@ -15,10 +15,10 @@ not a supervisor: if a rank dies, the job ends.
 
 from __future__ import annotations
 
+import _socket
 import os
 import resource
 import signal
-import socket
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -50,7 +50,7 @@ _TERM_GRACE_S = 0.5
 _KILL_GRACE_S = 5.0
 # How long a child whose socket was closed may take to exit.
 _EXPLAIN_DEADLINE_S = 1.0
-_FIRST_SLEEP_S = 0.0005
+_FIRST_SLEEP_S = 0.0002
 _LONGEST_SLEEP_S = 0.02
 _SLEEP_GROWTH = 1.25  # so that the delay is a fraction of the time already waited
 HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -293,7 +293,7 @@ def _mesh(size: int) -> list[dict[int, int]]:
     try:
         for low in range(size):
             for high in range(low + 1, size):
-                low_end, high_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+                low_end, high_end = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
                 ends[low][high] = low_end.detach()
                 ends[high][low] = high_end.detach()
     except OSError as error:

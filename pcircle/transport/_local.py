@@ -18,9 +18,9 @@ The cost: size * (size - 1) descriptors while starting, size - 1 in each rank af
 
 from __future__ import annotations
 
+import _socket  # the module `socket` takes two milliseconds to import
 import os
 import select
-import socket
 import struct
 from collections import deque
 from itertools import islice
@@ -61,7 +61,7 @@ class _Peer:
     def __init__(self, rank: int, fd: int) -> None:
         self.rank = rank
         self.fd = fd
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fd)
+        self.sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, fd)
         self.sock.setblocking(False)
         self.outgoing: deque[memoryview] = deque()
         self.events = select.EPOLLIN  # the events that epoll watches for

@@ -79,6 +79,13 @@ def filled(files: int, per_directory: int, size: int) -> Callable[[str], None]:
     return build
 
 
+def one_file(top: str) -> None:
+    """Create a directory with a file of one byte."""
+    os.makedirs(top)
+    with open(f"{top}/file", "wb") as stream:
+        stream.write(b"x")
+
+
 def real(copies: int) -> Callable[[str], None]:
     """Copy installed documentation and libraries."""
 
@@ -192,7 +199,7 @@ def _changes(scaled: Some) -> Iterator[Row]:
 def _starts() -> Iterator[Row]:
     nothing = [sys.executable, "-c", "pass"]
     for tool, words in _STARTS.items():
-        yield Row(f"start, {tool}", filled(1, 1, 1), " ".join(nothing), words, (None, None),
+        yield Row(f"start, {tool}", one_file, " ".join(nothing), words, (None, None),
                   before="start")  # fmt: skip
 
 
@@ -240,7 +247,9 @@ class _Bench:
         for name, words in row.peers.items():
             if shutil.which(words.removeprefix(_MPI).split()[0]) and self._works(words):
                 commands[name] = words
-        commands |= {f"-j {jobs}": self._own(row.ours, jobs) for jobs in (2, 1)}
+        commands |= {f"-j {jobs}": self._own(row.ours, f"-j {jobs} ") for jobs in (2, 1)}
+        if row.before == "start":
+            commands["no -j"] = self._own(row.ours)
         starts: dict[str, list[measure.Cost]] = {name: [] for name in commands}
         costs: dict[str, list[measure.Cost]] = {name: [] for name in commands}
         if row.before in ("mirror", "equal"):
@@ -271,10 +280,10 @@ class _Bench:
             os.makedirs(self._empty, exist_ok=True)
         return True
 
-    def _own(self, words: str, jobs: int) -> str:
+    def _own(self, words: str, jobs: str = "") -> str:
         tool, options = words.split(" ", 1)
         where = f"{self._bin}/{tool}" if self._bin else f"{sys.executable} {_BIN}/{tool}"
-        return f"{where} -j {jobs} {options}"
+        return f"{where} {jobs}{options}"
 
     def _mirrored(self, row: Row, tree: str, commands: dict[str, str]) -> None:
         """Create the correct target that all commands find."""

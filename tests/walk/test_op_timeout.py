@@ -224,7 +224,7 @@ def test_every_process_has_the_limit(place: bytes, run: Script) -> None:
 def test_a_limit_delays_no_process(place: bytes, run: Script) -> None:
     limit_s = 100  # a process that waits for a thread of its parent waits for the whole limit
     began_s = time.monotonic()
-    words = ["-j2", "--op-timeout", str(limit_s), place]
+    words = ["-j2", "--op-timeout", str(limit_s), os.fsdecode(place)]
     assert run([sys.executable, "-m", "pcircle.tools.ffind", *words]).returncode == 0
     assert time.monotonic() - began_s < limit_s
 

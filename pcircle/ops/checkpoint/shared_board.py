@@ -10,18 +10,16 @@ works alone.
 
 from __future__ import annotations
 
+import _socket  # the module `socket` takes two milliseconds to import
 import errno
 import os
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from contextlib import closing, contextmanager, suppress
+from typing import Any
 
 from pcircle.core.writing import write_at
-
-if TYPE_CHECKING:
-    import socket
 
 _PEER = struct.Struct("=iII")  # process, user, group
 # Attempts are repeated, because the owner of the socket may be starting or exiting.
@@ -57,7 +55,7 @@ class SharedBoard:
     def __init__(self, token: bytes, name: str, numbers: int) -> None:
         # Device numbers identify the same file system only within one mount namespace.
         mounts = os.stat("/proc/self/ns/mnt").st_ino
-        self._socket: socket.socket | None = None
+        self._socket: _socket.socket | None = None
         self._form = struct.Struct(f"={numbers}Q")
         self._fd = self._join(f"pcircle-{token.decode()}-{mounts:x}-{name}")
 
@@ -96,10 +94,11 @@ class SharedBoard:
 
     def _drain_listen_queue(self) -> None:
         """Empty the listen queue, which may be short; the waiting ranks need no reply."""
-        if self._socket is not None:
+        listener: Any = self._socket  # the type stubs lack `_accept`
+        if listener is not None:
             with suppress(OSError):
                 while True:
-                    self._socket.accept()[0].close()
+                    os.close(listener._accept()[0])
 
     def _join(self, address_name: str) -> int:
         """Open the memory file, or create it if no other rank has created it."""
@@ -128,11 +127,9 @@ def _create_memory_file(address_name: str, size: int) -> int:
     return fd
 
 
-def _listen(address: str) -> socket.socket:
+def _listen(address: str) -> _socket.socket:
     """Return a socket that listens at this address. Raises OSError if the address is in use."""
-    import socket
-
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    listener = _unix_socket()
     try:
         listener.bind(address)
         listener.listen(_MAX_RANKS)
@@ -142,13 +139,15 @@ def _listen(address: str) -> socket.socket:
     return listener
 
 
+def _unix_socket() -> _socket.socket:
+    return _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
+
+
 def _open_from_listener(address: str, address_name: str) -> int:
     """Open the memory file of the process that listens on `address`. Raises OSError."""
-    import socket
-
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as peer:
+    with closing(_unix_socket()) as peer:
         peer.connect(address)
-        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        credentials = peer.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _PEER.size)
     pid, user, _ = _PEER.unpack(credentials)
     if user != os.geteuid():
         raise PermissionError(address_name)
