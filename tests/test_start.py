@@ -130,6 +130,16 @@ def test_imports(run: Run, place: Path, environment: dict[str, str], tool: str) 
     counts.check(f"{tool} (start, imports)", lambda: {"modules": len(wanted)})
 
 
+@tools
+def test_two_processes_do_not_import_the_module_socket(
+    run: Run, place: Path, environment: dict[str, str], tool: str
+) -> None:
+    """Its tables of constants take as long as the fork; `_socket` has none."""
+    imported = _imported(run, place, environment, command_of(tool, 2)[1:])
+    assert "_socket" in imported
+    assert imported & {"selectors", "socket"} == set()
+
+
 def _imported(run: Run, place: Path, environment: dict[str, str], arguments: list[str]) -> set[str]:
     done = run([sys.executable, "-X", "importtime", *arguments], env=environment, cwd=place)
     assert done.returncode == 0, done.stderr
