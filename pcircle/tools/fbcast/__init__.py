@@ -1,11 +1,12 @@
 """fbcast: copy the same files to every node, or to none.
 
-One rank reads the files and sends a stream of frames to all nodes. Each node writes the stream
-below a temporary name. A collective operation then renames the result on all nodes. A broadcast
+One rank reads the files and sends a stream of frames to all nodes. Each node writes the stream to a
+temporary directory. A collective operation then renames the new entries on all nodes. A broadcast
 does not use work stealing, because each node writes everything and there is no work to balance.
 
-`BroadcastNode` and `Conductor` perform no input or output themselves. The simulator searches them
-for errors (`python -m tests.tools.fbcast FIRST SEEDS`), and `loop.py` runs them on a transport.
+`BroadcastNode` and `Conductor` perform no input or output themselves. A simulator runs them in
+search of errors (`python -m tests.tools.fbcast FIRST SEEDS`), and `loop.py` runs them on a
+transport.
 
 `forwarder.py` chooses how the stream travels: along a chain of nodes, each of which forwards every
 chunk, or by scatter and exchange, which is faster for very many nodes. A node acknowledges a chunk

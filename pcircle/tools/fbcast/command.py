@@ -48,7 +48,7 @@ def broadcast_typed(args: argparse.Namespace) -> int:
 
 
 def _pickled(body: object) -> bytes:
-    import pickle  # only for a program with threads
+    import pickle  # needed only if the calling program has threads
 
     return pickle.dumps(body)
 

@@ -1,9 +1,9 @@
 """The coordinator of a broadcast, which runs on the rank that reads the source.
 
 Like `pcircle.tools.fbcast.node`, the conductor performs no input or output itself. `bad` maps each
-node that has dropped out to the reason. The first such node ends the job, and no node shows
-anything, unless `partial` is set. In that case, a stream during which a node was lost is sent again
-to the remaining nodes.
+node that has dropped out to the reason. Unless `partial` is set, the first such node ends the job,
+and no node shows anything. With `partial`, a stream during which a node was lost is sent again to
+the remaining nodes.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class StreamSource(Protocol):
 
 
 class Conductor:
-    """The coordination of one broadcast.
+    """Coordinates one broadcast.
 
     When `phase` is OVER, `code`, `reason`, `bad` and `decided` describe the outcome. `times_s` maps
-    each node to the time from the start of the last stream (of the job, for a check) to its answer,
-    and `stream_bytes` is the size of that stream, which `sent_bytes` adds up over all streams.
+    each node to the time from the start of the last stream (of the job, for a check) to its answer.
+    `stream_bytes` is the size of that stream, and `sent_bytes` the total of all streams.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Conductor:
             self._drop(rank, f"{_LOST}: {why}", gone=True)
 
     def tick(self, now_s: float) -> None:
-        """Drop silent nodes, continue the stream, and handle the result of the operation."""
+        """Drop silent nodes, continue the stream, and handle the collective operation's answer."""
         self.now_s = now_s
         if self.phase == OVER:
             return
@@ -181,7 +181,7 @@ class Conductor:
                 self._hear_answer(answer)
 
     def next_s(self) -> float:
-        """Return the time at which `tick` has work to do."""
+        """Return the time at which `tick` must be called next."""
         if self.phase == OVER:
             return inf
         waits = [self._heard_s[rank] for rank in self._waited_for() if rank != READER]
@@ -284,7 +284,7 @@ class Conductor:
     # ---- the stream ------------------------------------------------------------
 
     def _stream(self) -> None:
-        """Send the entire stream to the remaining nodes."""
+        """Start sending the stream, from its beginning, to the remaining nodes."""
         self.phase = SENDING if self._files else LISTING
         self._attempt += 1
         self._number = 0

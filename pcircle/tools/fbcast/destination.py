@@ -5,12 +5,13 @@ running:
 
 - `new` contains the received entries under their names.
 - `old` contains the entries that they replaced.
-- `intent` exists as soon as this node is ready to show the entries. It contains all information
-  that is needed to show or discard them even if no other rank is left.
+- `intent` exists from the time when this node is ready to show the entries until it has shown or
+  discarded them. Its content suffices for either, even if no other rank is left.
 
-A name is shown by renaming the new entry, or by exchanging it with an existing directory of that
-name. At any moment the name refers to either the complete old tree or the complete new tree. Each
-step can be repeated, because the intent contains the inode numbers of the new entries.
+A name is shown by renaming the new entry to it or, if the old or new entry is a directory, by
+exchanging the two. At any moment the name refers to either the complete old tree or the complete
+new tree. Only on a file system that cannot exchange directories is the name missing for a moment.
+Each step can be repeated, because the intent contains the inode numbers of the new entries.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ class Destination:
     def _take_earlier(self, plan: BroadcastPlan) -> bool:
         """Lock the directories of earlier jobs of this user.
 
-        Return false if such a job is still running.
+        Return False if such a job is still running.
         """
         for text in os.listdir(rewound(self._fd)):
             name = os.fsencode(text)
@@ -262,9 +263,9 @@ class Destination:
         return answer
 
     def _sync(self, *, whole: bool) -> None:
-        """Flush the staged names to disk or, if `whole` is set, the entire file system.
+        """Flush the job's directory to disk, and before that, if `whole` is set, the file system.
 
-        This may take long, but leaves little for the collective operation to flush.
+        This may take a long time, but leaves little for the collective operation to flush.
         """
         self._syncing = True
         try:
@@ -359,7 +360,7 @@ class Destination:
         if status is None or status.st_ino != intent.inodes[number]:
             new = os.path.join(b"new", name)
             if stat.S_ISDIR(mode):
-                # Moving a directory requires that its owner may write to it.
+                # A directory without write permission cannot be moved to another parent.
                 os.chmod(new, 0o700, dir_fd=work)
             self._rename(new, name, status, stat.S_ISDIR(mode), number, work)
         if stat.S_ISDIR(mode):
@@ -411,7 +412,7 @@ class Destination:
 def _remove(name: bytes, holder: int, beat: Callable[[], None]) -> None:
     """Remove a tree of any depth without following links.
 
-    Directories that their owner may not enter or change are made accessible first.
+    Directories that their owner may not list or change are made accessible.
     """
     if _unlinked(name, holder):
         return
@@ -443,7 +444,7 @@ def _opened(name: bytes, holder: int) -> tuple[int, bytes, list[bytes]]:
 
 
 def _unlinked(name: bytes, holder: int) -> bool:
-    """Remove an entry and return true, or return false if it is a directory."""
+    """Remove an entry and return True, or return False if it is a directory."""
     try:
         os.unlink(name, dir_fd=holder)
     except FileNotFoundError:

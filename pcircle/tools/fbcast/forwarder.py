@@ -44,7 +44,7 @@ Deliver: TypeAlias = Callable[[StreamChunk], None]
 
 
 class Forwarder(ABC):
-    """The forwarding on one node, which calls `deliver` once for each chunk, in order."""
+    """Forwards chunks on one node, and calls `deliver` once for each of them, in order."""
 
     def __init__(self, start: StreamStart, rank: int, send: Send, deliver: Deliver) -> None:
         self.attempt: int = start.attempt
@@ -62,7 +62,7 @@ class Forwarder(ABC):
 
     @abstractmethod
     def offer(self, chunk: StreamChunk) -> None:
-        """Send the next chunk; only the reader calls this method."""
+        """Accept the next chunk of the stream; only the reader calls this method."""
 
     @abstractmethod
     def received(self, source: int, parts: Parts) -> None:
@@ -279,7 +279,7 @@ def choose(size_bytes: int, nodes: int) -> tuple[Way, int]:
 
 
 def crossing_bytes(nodes: int) -> int:
-    """Return a size above which a chain is always best, so that exact sizes do not matter."""
+    """Return a size above which a chain is best, so that the exact size does not matter."""
     size_bytes = MIN_CHUNK_BYTES
     while choose(size_bytes, nodes)[0] == "exchange":
         size_bytes *= 2

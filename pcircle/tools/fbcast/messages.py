@@ -1,9 +1,9 @@
 """The messages of a broadcast, and the frames of the stream that they carry.
 
 `Message` includes the messages of `pcircle.collective.messages`. The first rank is the reader and
-the conductor. One rank on each host, including the first rank, is a *node*. All nodes receive the
-same stream of bytes, divided into chunks. A stream that is sent again because a node was lost has a
-new `attempt` number, so that late messages of the earlier attempt can be recognized.
+the conductor. The first rank on each host is a *node*; if the destination contains {rank}, every
+rank is a node. All nodes receive the same stream of bytes, divided into chunks. Each stream has a
+new `attempt` number, so that late messages of an earlier stream can be recognized.
 
 A stream is a sequence of frames. The bytes of a piece of file content follow its frame. A chunk may
 contain several thousand small files, and a large file spans many chunks. Because frames enter and
@@ -159,7 +159,7 @@ class About(msgspec.Struct, frozen=True, array_like=True):
     lists: tuple[tuple[str, bytes], ...] = ()
 
     def status(self) -> os.stat_result:
-        """Return the metadata as a `stat` result; fields that a broadcast does not keep are 0."""
+        """Return the metadata as a `stat` result, with dummy values for fields not preserved."""
         times = {"st_atime_ns": self.accessed.ns, "st_mtime_ns": self.modified.ns}
         row = (self.mode, 0, 0, 1, self.uid, self.gid, 0, 0, 0, 0)
         return os.stat_result(row, times)
@@ -185,8 +185,8 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, tag="u"):
 class File(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """A regular file with its number, counted from 0.
 
-    `linked` is true if the file has further hard links, which may follow. If all nodes already have
-    the content, `known_digest` is its digest, and no content follows.
+    `linked` is true if the file has several hard links; `Hard` frames for the others may follow. If
+    all nodes already have the content, `known_digest` is its digest, and no content follows.
     """
 
     name: bytes

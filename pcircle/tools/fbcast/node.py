@@ -4,13 +4,13 @@ The protocol:
 
 1. The reader sends the plan to all nodes. Each node finishes or removes the remains of an earlier
    job, and reports whether it can take part.
-2. The stream arrives (`pcircle.tools.fbcast.forwarder`) and is written below a temporary name. A
+2. The stream arrives (`pcircle.tools.fbcast.forwarder`) and is written to a temporary directory. A
    node that cannot write reports the problem, but continues to forward chunks to the nodes behind
    it.
 3. When all nodes have reported that they have received the entire stream, a collective operation
    (`pcircle.collective`) shows it: all nodes prepare, the decision is recorded, and all nodes carry
-   it out. Before the record exists, no node shows anything. When it exists, every node that is
-   alive, or is started again, shows the files.
+   it out. Until the record exists, no node shows anything. Once it exists, every node that is alive
+   or is started again shows the files.
 4. The reader ends the job on all ranks. Nodes remove everything that is not shown.
 
 A node that loses the reader, or receives no message from it for too long, looks up the record,
@@ -49,13 +49,14 @@ class BlockingWorker(Protocol):
 class Disk(Store, Protocol):
     """The storage of a node.
 
-    All methods except those of `Store` may block. They raise OSError with the reason if they fail.
+    All methods except `pulse` and those of `Store` may block. They raise OSError with the reason if
+    they fail.
     """
 
     def join(
         self, plan: messages.BroadcastPlan, recover: Callable[[], Iterable[object]]
     ) -> messages.Ready:
-        """Check whether this node can take part, after `recover` has settled earlier jobs."""
+        """Settle earlier jobs with `recover`, and return whether this node can take part."""
         ...
 
     def pulse(self) -> int:
@@ -115,7 +116,7 @@ class BroadcastNode:
         self._first = first
         self._early: list[tuple[int, messages.Parts]] = []
         self._problem = ""
-        self._unwritten = 0  # delivered chunks
+        self._unwritten = 0  # number of chunks that were delivered but not yet written
         self._leaving = False
         self.now_s: float = 0.0
         self._alive_s = inf
@@ -180,7 +181,7 @@ class BroadcastNode:
                 self._fail(f"no response from the file system in {self.plan.patience_s:g} s")
 
     def next_s(self) -> float:
-        """Return the time at which `tick` has work to do."""
+        """Return the time at which `tick` must be called next."""
         if self.plan is None or self.member is None:
             return inf
         if self._leaving:

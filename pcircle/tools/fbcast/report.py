@@ -30,9 +30,9 @@ class BadNode(msgspec.Struct, frozen=True):
 
 
 class NodeTime(msgspec.Struct, frozen=True):
-    """The time of a node from the start of the stream or check to its answer; None if it has none.
+    """The time of a node from the start of the stream or check to its answer, or None.
 
-    The answer to a stream means that all data is written.
+    A node answers a stream when all data is written.
     """
 
     rank: int

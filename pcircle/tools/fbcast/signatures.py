@@ -1,7 +1,7 @@
 """Signatures of trees and digests of files, by which a node is compared with the source.
 
-The signature is the one that `fsum` prints (`docs/signature.rst`), but a single process computes it
-by walking the tree on its node.
+The signature is the one that `fsum` prints (`docs/signature.rst`), except that special files are
+omitted. A single process computes it by walking the tree on its node.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def digest_of(fd: int, size: int, beat: Beat = _no_beat) -> bytes:
     """Return the digest of an open file's current content.
 
     `size` is used only if `fd` is -1, which stands for a file without data. The length of an open
-    file is measured, because the size fields of files in /proc and /sys are wrong.
+    file is measured, because the reported sizes of files in /proc and /sys are meaningless.
     """
     algorithm = get_algorithm(DEFAULT)
     hasher = BlockHasher(algorithm)

@@ -40,7 +40,7 @@ _COPY_BYTES = 1 << 30
 
 
 class InvalidStreamError(OSError):
-    """The stream is not one that a reader could have sent."""
+    """The stream is malformed, or refers to content that this node no longer has."""
 
 
 class _Entered(NamedTuple):
@@ -100,7 +100,7 @@ class StreamDecoder(ABC):
 
     @property
     def path(self) -> bytes:
-        """Return the path of the latest entry below the target."""
+        """Return the path of the latest entry, relative to the target."""
         return self.name
 
     @abstractmethod
@@ -254,7 +254,7 @@ class TreeWriter(StreamDecoder):
     def _settle_link(self, frame: Link, top: int) -> None:
         fd = os.open(frame.name, OPEN_ENTRY_PATH, dir_fd=top)
         try:
-            # The kernel sets the times of a link by path only.
+            # The kernel can set the times of a link only by path.
             settle_link(b"/proc/self/fd/%d" % fd, frame.about.status(), KEEP)
         finally:
             os.close(fd)

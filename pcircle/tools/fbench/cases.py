@@ -1,4 +1,4 @@
-"""The benchmark cases on one client, each of which creates and removes its own files.
+"""The benchmark cases that a client runs; each case creates and removes its own files.
 
 The cases follow Snyder 2013, chapter 5. *random* (case 1) reads and writes random blocks with many
 threads. *stream* (case 2) accesses blocks sequentially and submits all of them at once. *overlap*
@@ -35,7 +35,7 @@ _SUBMITTED = 32
 _ROUNDS = 3
 _COSTS_US = (0, 20, 100, 500, 2000)
 _NAMES = 512
-_LOOKED_AT = 16  # the number of calls between two checks for a stop of the job
+_LOOKED_AT = 16  # the number of calls between checks for a stop of the job
 _LOOK_S = 0.1
 _CALIBRATIONS = 10  # the fastest one counts, because other processes may delay some of them
 _FITS = 0.8  # the duration of the computation in case 3, as a fraction of the I/O
@@ -100,7 +100,7 @@ class Client:
 
     def _stream(self) -> Iterator[BenchFigure]:
         blocks = self._all_blocks()
-        # Alternate between the files, because a kernel may allow only one writer per file.
+        # Alternate between the files, because the kernel may serialize writes to the same file.
         blocks.sort(key=lambda block: block[::-1])
         yield from self._both_ways("stream", lambda: blocks)
 
@@ -129,7 +129,8 @@ class Client:
         size = self._plan.block_bytes
         if what == "write":
             return ops.pwrite(fd, self._data, block * size)
-        # All threads read into the same buffer, which is not used and stays in the CPU cache.
+        # All threads read into the same buffer: its content is not used, and it stays in the CPU
+        # cache.
         return ops.readv(fd, [self._scratch], block * size)
 
     @contextmanager

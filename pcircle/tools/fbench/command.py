@@ -147,7 +147,7 @@ _AHEAD_S = 0.1
 
 
 class BenchCase(msgspec.Struct, frozen=True, array_like=True, tag="c"):
-    """An item that starts a case of the plan on all clients; later cases follow it."""
+    """An item that starts case `number` of the plan on all clients."""
 
     number: int
 
@@ -196,7 +196,7 @@ class BenchTask(Task[Item, BenchResult]):
         case = self._plan.cases[item.number]
         try:
             figures = tuple(self._client.measure(case, context.is_stopping))
-            # One client's warnings suffice: all of them use the same file system.
+            # One client's warnings suffice, because all clients use the same file system.
             warnings = tuple(self._client.take_warnings()) if not self._rank else ()
             return BenchResult(figures, warnings=warnings)
         except StopCase:

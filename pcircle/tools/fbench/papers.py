@@ -9,20 +9,20 @@ The cases of Snyder 2013, chapter 5, use one client:
 - *sweep*: how long the thread of case 3 waits, for several durations of the computation.
 - *latency*: operations on names, one after the other.
 - *submission*: how long a submission blocks its caller, for several sizes and numbers of threads.
-  The submissions that start the threads of the pool come before.
+  Submissions that start the threads of the pool are made beforehand and not measured.
 
-The cost of continuations is the case *continuation* of `pcircle.tools.fbench.cases`.
+The case *continuation* of `pcircle.tools.fbench.cases` measures the cost of continuations.
 
-The workloads of Yang et al. 2014 use many clients, which are the ranks. *small* and *large* use
-blocks of 64 KiB and 1 MiB, by default in five files of a hundred blocks each, with one or more
-threads. Each combination is a phase, which all clients begin at the same time.
+The workloads of Yang et al. 2014 use many clients, one on each rank. *small* and *large* use blocks
+of 64 KiB and 1 MiB, by default in five files of a hundred blocks each, with one or more threads.
+Each combination is a phase, which all clients begin at the same time.
 
-Blocking calls correspond to the synchronous calls of the papers. In case 2 the file has
-`BenchPlan.blocks` MiB for each block size, whereas the thesis used 1 GB. A case reads the files
-that it has written before.
+Blocking calls correspond to the synchronous calls of the papers. In case 2 the file contains
+`BenchPlan.blocks` MiB whatever the block size; the thesis used 1 GB. Reads use the files that the
+case has written before.
 
-Asynchronous operations hide waiting. On a file system that hardly waits, such as a tmpfs, the cases
-measure Python instead; a warning states this for each such case.
+Asynchronous operations hide waiting. On a file system that hardly ever waits, such as tmpfs, the
+cases measure Python instead, and a warning is printed for each such case.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _SWEEP_MS = (0, 1, 2, 5, 10, 20)
 _NAMES = 64
 _SUBMITTED = 16
 _FILL_BYTES = _MIB
-_MIN_CALL_S = 0.001  # some 20 times what submitting an operation and waiting for it adds
+_MIN_CALL_S = 0.001  # about 20 times the overhead of submitting an operation and waiting for it
 
 T = TypeVar("T")
 Batch = Sequence[Operation[Any]]
@@ -238,9 +238,9 @@ class Papers(Client):
     ) -> tuple[float, float]:
         """Run a batch with a computation for each block.
 
-        Return the total time in seconds, and the mean time for which a block keeps the caller, in
-        microseconds. With the blocking backend, the computation follows the call. Otherwise it
-        takes place between the submission and the wait.
+        Return the total time in seconds, and the mean time in microseconds for which the I/O of a
+        block occupies the caller. With the blocking backend, the computation follows the call.
+        Otherwise it takes place between the submission and the wait.
         """
         waited: list[float] = []
         begun_s = time.perf_counter()

@@ -97,7 +97,7 @@ class BenchPhase(msgspec.Struct, frozen=True):
 
 
 def phases(workload: str, backends: Sequence[str]) -> list[BenchPhase]:
-    """Return the phases of a workload, in which each write is followed by reading the files."""
+    """Return the phases of a workload; each write is followed by a read of the same files."""
     return [
         BenchPhase(workload, threads, backend, what)
         for threads in _WORKLOAD_THREADS
@@ -121,8 +121,8 @@ class BenchPlan(msgspec.Struct, frozen=True):
     """The parameters of a benchmark, with their names in the thesis in parentheses.
 
     `clients` (nc) is the number of ranks. `threads` (nt) is the number of threads per client, or
-    None if it is adaptive. Each client uses `files` (nf), each of which consists of `blocks` (nb)
-    of `block_bytes` (sb). `place` is the absolute path of the temporary directory. In `cases`,
+    None if it is adaptive. Each client uses `files` (nf) files of `blocks` (nb) blocks of
+    `block_bytes` (sb) bytes. `place` is the absolute path of the temporary directory. In `cases`,
     workloads are replaced by their phases.
     """
 

@@ -1,13 +1,13 @@
 """Test trees that are created from a seed, and damaged to simulate silent data corruption.
 
-The same seed and shape always yield the same tree, including data and times. A record lists each
-entry as a line of JSON, so that the results of copies, manifests and comparisons can be checked.
-Trees are created only in new or empty directories, and no existing entry is ever replaced.
+The same seed and shape yield the same tree, including data and modification times. A record lists
+each entry as a line of JSON, so that the results of copies, manifests and comparisons can be
+checked. Trees are created only in new or empty directories, and no existing entry is replaced.
 
 `corrupt` damages copies of trees that `fbench make` has created. Sizes and modification times are
 preserved. A file is modified only if the record of `fbench make` lists it, its content matches the
-record, and all of its hard links are in this tree. Neither unrelated files nor the original of a
-hard-linked copy can therefore be damaged.
+record, and all of its hard links are in this tree. This protects unrelated files, and the originals
+of copies that consist of hard links.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Shape(msgspec.Struct, frozen=True):
 class TreeEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line of the record.
 
-    `path` is percent-encoded, as in error logs. For a file, `size`, `sha256` and the number of its
-    `names` are set. For an additional hard link, `same_as` is the first name.
+    Paths and targets are percent-encoded, as in error logs. For a file, `size`, `sha256` and the
+    number of its `names` are set. For an additional hard link, `same_as` is the first name.
     """
 
     path: str
@@ -244,7 +244,8 @@ class _Tree:
 def _make_socket(path: bytes, root_fd: int) -> None:
     """Create a socket in the file system.
 
-    If it must be bound, use a path in /proc, because the paths of sockets must be short.
+    If mknod is not permitted, bind the socket at a path in /proc, because the paths of sockets must
+    be short.
     """
     holder, _, name = path.rpartition(b"/")
     fd = os.open(holder or b".", OPEN_DIRECTORY_PATH, dir_fd=root_fd)
@@ -269,7 +270,7 @@ def text_of(path: bytes) -> str:
 
 CORRUPT_FORMAT = "fbench corrupt 1"
 _READ_BYTES = 1 << 20
-_LONGEST_RUN = 512  # the number of consecutive wrong bytes, like a lost sector
+_LONGEST_RUN = 512  # fewer consecutive bytes than this are wrong: at most one sector
 _MAX_LINE_BYTES = 1 << 20
 
 
@@ -283,7 +284,7 @@ class CorruptionHeader(msgspec.Struct, frozen=True):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A line of that record: the hexadecimal bytes at `offset`, before and after the change."""
+    """A line of the same record: the bytes at `offset` in hexadecimal, before and after."""
 
     path: str
     offset: int
@@ -341,9 +342,9 @@ def _damaged(
     noise: bytes,
     record: Callable[[msgspec.Struct], None],
 ) -> bool:
-    """Corrupt a file if it is unchanged since it was created, and return whether it was unchanged.
+    """Corrupt a file if it is unchanged since it was created; return whether it was corrupted.
 
-    The damage is recorded before it is written, so that it is known even if the disk is full. Raise
+    The record is written before the damage, so that it is complete even if the disk is full. Raise
     OSError if a write fails.
     """
     fd = _opened(root_fd, decode(line.path))

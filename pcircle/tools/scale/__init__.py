@@ -1,1 +1,1 @@
-"""The command `python -m pcircle.scale`, which simulates how a task scales with its ranks."""
+"""The command `python -m pcircle.scale`, which predicts how a task scales to many ranks."""

@@ -28,7 +28,7 @@ _NOT_FILES = tuple(f"shape={shape}" for shape in _SHAPES[1:])
 
 
 def _count(option: str, text: str, *, most: int) -> int:
-    """Parse an integer from 1 to `most`, which may be written as 1e9."""
+    """Parse an integer from 1 to `most`, possibly with an exponent, such as 1e9."""
     mantissa, separator, exponent = text.lower().partition("e")
     digits = mantissa.replace(".", "", 1)
     if not (
@@ -81,7 +81,7 @@ def _choice(name: str, words: Sequence[str], text: str) -> Any:
 
 
 class ScaleOptions(CommonOptions):
-    """The options of the scaling simulator. If `items` is None, each rank has some."""
+    """The options of the scaling simulator. If `items` is None, there are 100 items per rank."""
 
     _task = Section("Task")
     shape: str = _choice("--shape", _SHAPES, "shape of the tree")
