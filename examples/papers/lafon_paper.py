@@ -1,7 +1,4 @@
-"""The numbers of LaFon, Misra and Bringhurst 2012, as far as the text on its figures has them.
-
-The paper's usual setup, 40 processes on 20 nodes, is stated in a section that is not known to us.
-"""
+"""The numbers of LaFon, Misra and Bringhurst 2012, as far as the text on its figures has them."""
 
 from __future__ import annotations
 
