@@ -110,7 +110,7 @@ def _meminfo(name: str) -> int:
 
 
 def limits() -> Facts:
-    """Return the soft and hard limits of this process, and the resources that they permit."""
+    """Return the soft and hard limits of this process, and what they permit the tools to use."""
     found = {}
     for name, (number, unit) in _LIMITS.items():
         soft, hard = resource.getrlimit(number)

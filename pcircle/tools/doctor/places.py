@@ -1,4 +1,4 @@
-"""The properties of the file system below a path, determined with the calls that the tools use.
+"""The properties of the file system at a path, determined with the calls that the tools use.
 
 Trials take place in a new directory, which is removed afterwards. If it cannot be created, only
 facts that require no trial are reported.
@@ -142,7 +142,7 @@ def known(path: bytes) -> Facts:
 def possible(path: bytes, send: Callable[[bytes], None]) -> Facts:
     """Return the facts that are determined by trials.
 
-    Pass the path of the directory of trials to `send`. Raise OSError if it cannot be created.
+    Pass the path of the scratch directory to `send`. Raise OSError if it cannot be created.
     """
     with _own_directory(path, send) as (place, fd):
         return {
@@ -164,7 +164,7 @@ def thread_facts(place: bytes) -> Facts:
 
 @contextmanager
 def _own_directory(path: bytes, send: Callable[[bytes], None]) -> Iterator[tuple[bytes, int]]:
-    """Create a directory, and yield a path that always refers to it and its descriptor.
+    """Create a directory; yield its descriptor, and a path that refers to it even if it is moved.
 
     The name alone is not safe, because the owner of PATH may replace the directory at any moment.
     """
@@ -186,7 +186,7 @@ def _own_directory(path: bytes, send: Callable[[bytes], None]) -> Iterator[tuple
 
 
 def remove(place: bytes) -> None:
-    """Remove a directory of trials, which contains only files; raise OSError if that fails."""
+    """Remove a scratch directory, which contains only files; raise OSError if that fails."""
     fd = os.open(place, OPEN_DIRECTORY)
     try:
         _empty(fd)
@@ -311,7 +311,7 @@ def _nameless(place: bytes) -> None:
 
 
 def _step_us(fd: int) -> Value:
-    """Return the median step between distinct change times, within which changes look alike."""
+    """Return the median step between distinct change times; changes within a step look alike."""
     times: list[int] = []
     with _files(fd, b"changed") as (file,):
         for count in range(_MOST_CHANGES):

@@ -169,7 +169,7 @@ def _is_nonempty(name: str) -> bool:
 
 
 def program_of(tool: str, options: ModeOptions, operands: Sequence[str]) -> ModeProgram:
-    """Return the program of a change; raise UsageError if it is invalid."""
+    """Return the program of a change; raise UsageError if the options or operands are invalid."""
     is_listed = options.files_from is not None
     request, paths = request_of(tool, options, operands)
     if not paths and is_listed:

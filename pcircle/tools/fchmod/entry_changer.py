@@ -2,8 +2,8 @@
 
 Rank 0 writes undo records (`--undo`) to disk before the entries are changed. Because a rank must
 wait for that, it sends the records of many entries together: before a block of names is changed,
-the current states of all its entries are recorded. If the state of an entry differs when it is
-changed, for example because the file was exchanged, that state is recorded separately.
+the current states of all its entries are recorded. If an entry has another state when it is
+changed, for example because it was replaced, that state is recorded separately.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from pcircle.walk.roots import open_roots
 from pcircle.walk.visitor import Where
 
 _TOGETHER = 256  # the maximum number of lines in a notice
-_MAX_AT_HAND = 100_000  # hard-linked inodes in memory, some 20 MB
+_MAX_AT_HAND = 100_000  # hard-linked inodes to keep in memory: about 20 MB
 
 
 class UndoRecords:
@@ -185,7 +185,10 @@ class EntryChanger(EntryVisitor):
         old: EntryState,
         new: EntryState,
     ) -> None:
-        """Change an open entry to its new state if that differs; raise OSError if that fails."""
+        """Change an open entry to its new state if that differs, or with --force in any case.
+
+        Raise OSError if that fails.
+        """
         if new == old and not self._plan.force:
             return
         self._begin(root, path, status, old)
@@ -210,7 +213,10 @@ class EntryChanger(EntryVisitor):
         old: EntryState,
         new: EntryState,
     ) -> None:
-        """Change an entry to its new state by name; raise OSError if that fails."""
+        """Change an entry to its new state, by name if a single call suffices.
+
+        Raise OSError if that fails.
+        """
         force = self._plan.force
         if new == old and not force:
             return

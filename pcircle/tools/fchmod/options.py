@@ -124,7 +124,7 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
     no_preserve_root: bool = option("--no-preserve-root", help="allow -R on /")
     preserve_root: bool = option("--preserve-root", help="refuse -R on / (default)")
 
-    # The usual names of these two filters set the new owner.
+    # Here the usual names of these two filters, --owner and --group, set the new owner and group.
     _filters = CommonOptions.FILTERS
     owners: tuple[int, ...] | None = override(names=("--of-owner",))
     groups: tuple[int, ...] | None = override(names=("--of-group",))
@@ -151,7 +151,7 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
 
     @property
     def names_change(self) -> bool:
-        """Return whether options name the change, so that the first operand is no MODE."""
+        """Return whether options specify the change, so that the first operand is a PATH."""
         given = (
             *(self.mode, self.files, self.dirs, self.uid, self.gid, self.reference, self.acl),
             *(self.acl_remove, self.default_acl),

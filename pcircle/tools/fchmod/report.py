@@ -37,7 +37,7 @@ def lines(
     is_link: bool,
     dry: bool,
 ) -> bytes:
-    """Return a line for each requested change of an entry."""
+    """Return the lines that describe the requested changes of an entry."""
     name, said = f"'{show(path)}'", []
     with_user = request.uid is not None or bool(request.users) or new.uid != old.uid
     with_group = request.gid is not None or bool(request.groups) or new.gid != old.gid

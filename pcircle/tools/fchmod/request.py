@@ -1,4 +1,4 @@
-"""The request of fchmod, fchown or fchgrp, in a common form, and the root of each PATH.
+"""The request of fchmod, fchown or fchgrp in a form common to all, and the root of each PATH.
 
 The root is the entry itself or, if links are followed, the target of a link.
 """

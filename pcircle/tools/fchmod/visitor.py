@@ -1,11 +1,12 @@
 """The visitor of a change of modes, owners and access control lists.
 
-A name is looked up, and changed only if its state differs. If the new state depends on the old
-state (`--from`, maps, access control lists, a plan), or if other users may exchange names, the
-entry is first opened with O_PATH. A directory is changed when the walk enters it or, if the change
-would deny this process access, when the walk leaves it. A directory that can be entered only after
-its change is changed as soon as that is detected (`ModeVisitor.unlock`). All names of a hard-linked
-file are sent to one rank, determined by hashing, which changes the file under the first name.
+A name is looked up, and the entry is changed only if its state differs or `--force` is given. If
+the new state depends on the old state (`--from`, maps, access control lists, a plan), or if other
+users may exchange names, the entry is first opened with O_PATH. A directory is changed when the
+walk enters it or, if the change would deny this process access, when the walk leaves it. A
+directory that can be entered only after its change is changed as soon as that is detected
+(`ModeVisitor.unlock`). All names of a hard-linked file are sent to one rank, chosen by a hash of
+the file's identity. That rank changes the file under the first name that arrives.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ if TYPE_CHECKING:
     from pcircle.jobs.tree_task import TreeItem
     from pcircle.runtime import Context
 
-_FEW = 4  # the initial batch size, which is doubled if a batch takes less than
+_FEW = 4  # the initial and smallest batch size; a slow batch halves the size, others double it
 _QUICK_S = 0.002
-_SMALL = 256  # the maximum number of files in a directory that is processed in a batch
+_SMALL = 256  # the maximum number of files in a directory that is processed together with others
 _PARTS = 4  # the number of items into which the remaining names of a slow directory are divided
 _ENTER = 5  # permission to list and to search a directory
 _FIELDS = {"f": "files", "d": "directories", "l": "links"}
@@ -66,7 +67,7 @@ _OTHERS_EXCHANGE = stat.S_IWGRP | stat.S_IWOTH
 class _PendingDirectory:
     """The old and new state of a directory that the walk has entered but not left.
 
-    `new` is None if the directory is not selected. `done` means that the change was tried, and
+    `new` is None if the directory is not selected. `done` means that the change was attempted, and
     `error` is the reason if it failed.
     """
 
@@ -97,7 +98,7 @@ class ModeVisitor(EntryChanger):
         # receive the same mode, exchanged names do not matter.
         self._trusted = 0, os.geteuid()
         self._is_uniform = self._resolver.is_uniform and not self._depends
-        # Undo records are resolved separately, so that unmapped ids are not counted twice.
+        # A second resolver computes states for undo records, so that unmapped ids are counted once.
         self._undo_resolver = resolver_of(plan) if plan.undo else None
         self._entering: Open[int] | None = None
         self._unlocked: tuple[tuple[int, int], _PendingDirectory] | None = None
@@ -357,7 +358,7 @@ class ModeVisitor(EntryChanger):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
-        """Change names; spawn the remaining names as items if the batch takes too long."""
+        """Change the entries with these names; spawn the remaining names as items if time is up."""
         fd = fds[0]
         if where.path == HOLDER:
             names = self._chosen(where, names, fd)
@@ -399,7 +400,7 @@ class ModeVisitor(EntryChanger):
         return chosen
 
     def _may_exchange(self, where: Where, fd: int) -> bool:
-        """Return whether there is a risk that other users exchange names in a directory."""
+        """Return whether other users may exchange names in a directory during the change."""
         try:
             status = os.fstat(fd)
             return self._exchangeable(status.st_uid, status.st_mode)
@@ -414,7 +415,7 @@ class ModeVisitor(EntryChanger):
     def _change_batch(
         self, where: Where, names: Sequence[bytes], fd: int, context: ItemContext[int]
     ) -> None:
-        """Change names that cannot be exchanged, in a batch."""
+        """Change a batch of files by name; exchanged names are impossible or harmless here."""
         several, special = self._bulk.odd(fd, names)
         odd = {*several, *special}
         changed, failed = self._bulk.change(fd, names, odd)
@@ -424,7 +425,7 @@ class ModeVisitor(EntryChanger):
     def _change_batch_held(
         self, where: Where, names: Sequence[bytes], fd: int, context: ItemContext[int]
     ) -> None:
-        """Change the modes of names that other users may exchange, by descriptor."""
+        """Change the modes of files by descriptor, because other users may exchange the names."""
         self._count(where, names, *self._bulk.change_held(fd, names), fd, context)
 
     def _count(
@@ -546,7 +547,7 @@ class ModeVisitor(EntryChanger):
         careful: bool,
         context: ItemContext[int],
     ) -> None:
-        """Change one entry, whatever the request; raise OSError if that fails."""
+        """Change one entry as requested; raise OSError if that fails."""
         if stat.S_ISDIR(status.st_mode) and where.path != HOLDER:
             raise Changed("it is a directory now")
         if careful:

@@ -2,8 +2,8 @@
 
 An edit is an entry of the text: a tag, a name and, unless the entry is removed, permissions.
 `edited` changes a list as `setfacl -m` and `-x` do. The permission `X` grants execution if some
-entry of the list already grants it or if the list belongs to a directory. Unless the mask is given,
-it becomes the union of the entries that it limits.
+entry of the list already grants it or if the list belongs to a directory. Unless an edit names the
+mask, the mask of a list that has or needs one becomes the union of the entries that it limits.
 """
 
 # Annotations are evaluated here, because otherwise msgspec would compile them in every rank.
@@ -125,7 +125,7 @@ def entries(access: bytes | None, mode: int) -> Entries:
 
 
 def edited(found: Entries, edits: Sequence[Edit], *, is_directory: bool) -> Entries:
-    """Return a list after edits; raise ValueError if the result is invalid."""
+    """Return the list that results from edits; raise ValueError if it is invalid."""
     found = dict(found)
     for edit in edits:
         key = edit.tag, edit.number

@@ -1,4 +1,4 @@
-"""Changes of the modes or owners of many files per call, by native functions.
+"""Changes the modes or owners of many files with one call of a native function.
 
 Only regular files are changed here, and only if their status is all that the change depends on.
 Other entries, and failures, are left to the code that processes single entries.
@@ -107,7 +107,7 @@ class BulkChanger:
         """Change the modes of files whose names other users may exchange.
 
         Each file is opened, checked and changed by its descriptor. Because that takes four calls,
-        names are looked up first if probably few files need changes, unless `modes` are given.
+        names are looked up first if few files are likely to need changes, unless `modes` are given.
         Return the number of changed files, and the names that failed or are not files.
         """
         if not names:

@@ -35,9 +35,10 @@ class ChangeRequest(msgspec.Struct, frozen=True, array_like=True):
 
     `directory_mode` and `other_mode` are modes as typed, subject to `umask`, or None to keep the
     mode. `uid` and `gid` are the new ids unless they are None. `users` and `groups` map current
-    ids. Only entries of `from_uid` and `from_gid` are changed. `edits` change access control lists,
-    and `no_lists` removes them. When the owner of a file changes, its set-id bits are cleared if
-    `set_id` is "clear" and kept if it is "keep". If it is "none", those of all files are cleared.
+    ids. If `from_uid` or `from_gid` is given, entries with other ids are not changed. `edits`
+    change access control lists, and `no_lists` removes them. When the owner of a file changes, its
+    set-id bits are cleared if `set_id` is "clear" and kept if it is "keep". If it is "none", those
+    of all files are cleared.
     """
 
     directory_mode: str | None = None
