@@ -15,11 +15,15 @@ usage: pcircle [TOOL [OPTION]... [OPERAND]...]
        pcircle doctor [OPTION]... [PATH]...
        pcircle help [TOOL]
 
-pcircle {version}: parallel file tools. Each has --help and a manual page;
+pcircle {version}: parallel file tools. Each has --help and a manual page; \
 "pcircle TOOL" runs a tool that is not on PATH.
 
 {commands}
 """
+
+
+_MIN_COLUMNS = 40
+_MIN_SUMMARY = 28  # characters of a line
 
 
 def _run() -> int:
@@ -62,7 +66,7 @@ def _answer(arguments: list[str]) -> int:
     commands = "\n".join(
         f"  {command.command_line:{width}}  {command.summary}" for command in COMMANDS
     )
-    said = _HELP.format(version=__version__, commands=commands)
+    said = _wrapped(_HELP.format(version=__version__, commands=commands))
     if arguments == ["--version"]:
         said = f"pcircle {__version__}\n"
     try:
@@ -73,6 +77,25 @@ def _answer(arguments: list[str]) -> int:
         text = "" if is_broken_pipe(error) else f"cannot write standard output: {error.strerror}"
         return _refused(text, EntriesFailed.exit_code)
     return 0
+
+
+def _wrapped(text: str) -> str:
+    """Wrap the lines that are wider than the terminal, summaries in their own column."""
+    from textwrap import wrap
+
+    from pcircle.cli.arguments import columns
+
+    width = max(columns() - 1, _MIN_COLUMNS)
+    lines: list[str] = []
+    for line in text.splitlines():
+        begin = line.rfind("  ") + 2 if line.startswith("  ") else 0
+        if line.startswith("pcircle", len("usage: ")):
+            begin = len("usage: pcircle ")
+        elif begin and width - begin < _MIN_SUMMARY:
+            lines.append(line[:begin].rstrip())
+            begin, line = 6, line[begin:].rjust(6 + len(line[begin:]))
+        lines += wrap(line, width, subsequent_indent=" " * begin) or [""]
+    return "\n".join(lines) + "\n"
 
 
 def _similar(name: str) -> str:

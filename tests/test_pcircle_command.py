@@ -42,3 +42,12 @@ def test_a_mistyped_tool_is_answered_with_the_similar_one(run: Run, words: list[
     done = run([*PCIRCLE, *words])
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"'fcp'" in done.stderr
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_the_list_of_commands_fits_the_terminal(run: Run, columns: int) -> None:
+    done = run(PCIRCLE, env={**os.environ, "COLUMNS": str(columns)})
+    lines = done.stdout.decode().splitlines()
+    assert max(map(len, lines)) <= columns
+    words = " ".join(done.stdout.decode().split())
+    assert " fdiff compare two files or trees ffind " in words

@@ -146,8 +146,10 @@ class ManifestSurvey(TreeProgram):
     def _refuse(self, manifest: Manifest) -> None:
         """Raise UsageError if the manifest describes another tree, or cannot be renewed."""
         if manifest.checksum and self._mirror.new_manifest is not None:
-            hint = "update it with fsum --update"
-            text = f"'{show(self.manifest)}' records checksums of whole files: {hint}"
+            text = (
+                f"'{show(self.manifest)}' records checksums of whole files, which are not computed "
+                "here; omit --new-manifest, and update it with fsum --update"
+            )
             raise UsageError(f"--new-manifest: {text}")
         options, of = self._mirror, manifest.root.name
         paths = os.path.abspath(options.target), os.path.realpath(options.target)
