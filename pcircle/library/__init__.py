@@ -208,8 +208,10 @@ def broadcast(
     return report
 
 
-def _paths(paths: AnyPath | Iterable[AnyPath]) -> list[AnyPath]:
-    return [paths] if isinstance(paths, str | bytes | os.PathLike) else list(paths)
+def _paths(paths: object) -> list[object]:
+    """Return the operands of an argument; one of a wrong type is refused by `run`."""
+    is_one = isinstance(paths, str | bytes | bytearray | os.PathLike)
+    return list(paths) if isinstance(paths, Iterable) and not is_one else [paths]
 
 
 def _streamed(

@@ -155,9 +155,9 @@ def arguments_of(function: str, options: Mapping[str, object]) -> tuple[list[str
 
 def _own(keyword: str, value: object, where: str) -> object:
     if keyword in _CALLBACKS and not (value is None or callable(value)):
-        raise TypeError(f"{where} must be a function, not {type(value).__name__}")
+        raise TypeError(f"{where} must be a function, not {_type_of(value)}")
     if keyword == "cancel" and not (value is None or callable(getattr(value, "is_set", None))):
-        raise TypeError(f"{where} must have a method is_set, not {type(value).__name__}")
+        raise TypeError(f"{where} must have a method is_set, not {_type_of(value)}")
     return value
 
 
@@ -173,28 +173,37 @@ def _words(option: str, action: Action, value: object, where: str) -> list[str]:
         if item is None or (item is False and kind.is_optional):
             continue
         if not kind.accepts(item):
-            raise TypeError(f"{where} must be {kind}, not {type(item).__name__}")
+            raise TypeError(f"{where} must be {kind}, not {_type_of(item)}")
         text = "" if item is True else f"={_text(item)}"
         words.append(option + (text if option.startswith("--") else text[1:]))
     return words
 
 
 def _text(value: object) -> str:
+    """Return a value as text; a float without a fraction is a whole number."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return os.fsdecode(value) if isinstance(value, str | bytes | os.PathLike) else str(value)
+
+
+def _type_of(value: object) -> str:
+    """Return the name of a type; that of another package may have the name of a built-in type."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
 def flag_of(value: object, where: str) -> bool:
     """Return the value of a flag. Raises TypeError."""
     if value is None or isinstance(value, bool):
         return bool(value)
-    raise TypeError(f"{where} must be True or False, not {type(value).__name__}")
+    raise TypeError(f"{where} must be True or False, not {_type_of(value)}")
 
 
 def path_of(value: object, where: str) -> str:
     """Return a path as text. Raises TypeError, also for a number, which could be a descriptor."""
     if isinstance(value, str | bytes | os.PathLike):
         return os.fsdecode(value)
-    raise TypeError(f"{where} must be text or bytes, not {type(value).__name__}")
+    raise TypeError(f"{where} must be text or bytes, not {_type_of(value)}")
 
 
 def _unknown(function: str, keyword: str, known: Iterable[str]) -> str:

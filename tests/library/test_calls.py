@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,7 @@ def test_a_refused_call_raises(here: Path) -> None:
         ({"progress": 3}, "copy(): 'progress' must be a function, not int"),
         ({"messages": "x"}, "copy(): 'messages' must be a function, not str"),
         ({"stdout": b""}, "copy(): 'stdout' must be a function, not bytes"),
+        ({"null": Fraction(1)}, "copy(): 'null' must be True or False, not fractions.Fraction"),
         ({"cancel": True}, "copy(): 'cancel' must have a method is_set, not bool"),
     ],
 )
@@ -182,14 +184,18 @@ def test_a_number_is_no_path(here: Path) -> None:
     for call in (pcircle.sign, pcircle.remove, pcircle.entries):
         with pytest.raises(TypeError, match="must be text or bytes, not int"):
             call(3)  # type: ignore[arg-type]
+    untyped: Any = pcircle
+    for source in (3, bytearray(b"data"), None, [3]):
+        with pytest.raises(TypeError, match=r"copy\(\): a path must be text or bytes, not "):
+            untyped.copy(source, "copy")
 
 
 def test_arguments_become_words() -> None:
-    options = {"include": ["a", "b"], "exclude": b"\xff", "bwlimit": 1e6, "jobs": 2}
+    options = {"include": ["a", "b"], "exclude": b"\xff", "bwlimit": 1e6, "jobs": 2.0}
     flags = {"update": True, "verify": False, "stripe": None, "preserve": True, "p": True}
     words, _ = arguments_of("copy", options | flags | {"files_from": Path("list")})
     assert words == [
-        *("--include=a", "--include=b", "--exclude=\udcff", "--bwlimit=1000000.0", "--jobs=2"),
+        *("--include=a", "--include=b", "--exclude=\udcff", "--bwlimit=1000000", "--jobs=2"),
         *("--update", "--preserve", "-p", "--files-from=list"),
     ]
 
