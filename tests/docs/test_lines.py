@@ -76,7 +76,7 @@ def _here(line: str) -> str:
     """Return the line with one process, and with root directories below the working directory."""
     line = re.sub(r"mpirun -np \d+ ", "", line.removeprefix("$ "))
     line = re.sub(r"(?<=[\s'])/(usr/|dev/)?(?=[a-z])", "", line)
-    if re.search(r"fprof .*--(diff|merge)|fsum .*--export", line):
+    if re.search(r"fprof .*--(diff|merge)|fsum .*--(diff|export)", line):
         return line  # these run no job
     tools = "bcast|chmod|cp|diff|find|ls|mirror|prof|rm|sum"
     return re.sub(rf"\b(f(?:{tools})) (?=-|\w)", r"\1 -j1 ", line)
