@@ -694,7 +694,7 @@ class ProfileKeywords(WalkKeywords, total=False):
     html: AnyPath | None
     """write a self-contained page with charts and a treemap"""
     list_out: str | Sequence[str] | None
-    """write a list of files: sparse, stripe, compress, special"""
+    """list sparse, stripe, compress or special files in FILE"""
     plot: AnyPath | None
     """write a .png, .svg or .pdf (requires matplotlib)"""
     csv: AnyPath | None

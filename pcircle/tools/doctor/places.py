@@ -59,7 +59,7 @@ def measure_threads(place: bytes) -> dict[str, int | float]:
     alone = _alone(place)
     threads, together = _together(place)
     return {
-        "threads_that_paid": threads,
+        "best_threads": threads,
         "operations_per_s": round(together),
         "operations_per_s_blocking": round(alone),
     }
@@ -127,8 +127,8 @@ def known(path: bytes) -> Facts:
         if space.f_files
         else Fact(None, "the file system does not count them"),
         "read_only": Fact(bool(space.f_flag & os.ST_RDONLY)),
-        "look_ups_may_wait": Fact(type_of_device(device) not in _MEMORY),
-        "listings_are_steady": Fact(StableListing().of(device)),
+        "lookups_may_block": Fact(type_of_device(device) not in _MEMORY),
+        "stable_listings": Fact(StableListing().of(device)),
         "archive_possible": Fact(OfflineDetector().may_have(device)),
         "birth_times": asked(lambda: birth_ns(path, None, follow=True) is not None),
         "lustre": asked(lambda: is_lustre(path)),
@@ -159,7 +159,7 @@ def thread_facts(place: bytes) -> Facts:
     try:
         return {name: Fact(value) for name, value in measure_threads(place).items()}
     except OSError as error:
-        return {"threads_that_paid": Fact(None, error.strerror or str(error))}
+        return {"best_threads": Fact(None, error.strerror or str(error))}
 
 
 @contextmanager
@@ -235,7 +235,7 @@ def _moving(fd: int) -> Facts:
         write_at(file, memoryview(b"end"), _HOLE_BYTES)
         ranges = list(data_ranges(file, 0, _HOLE_BYTES + 3))
         found["holes"] = Fact(may_have_holes(os.fstat(file)))
-        found["holes_are_told"] = Fact(ranges[0][0] > 0)
+        found["reports_holes"] = Fact(ranges[0][0] > 0)
     return found
 
 

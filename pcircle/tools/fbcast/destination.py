@@ -306,7 +306,7 @@ class Destination:
         """Write the intent; raise Refused if this node cannot carry it out."""
         plan = self._plan
         if plan is None or what != plan.job.encode() or not self._own:
-            raise Refused("this node has the record of another job")
+            raise Refused("this node already has a record from another job")
         for stale in [candidate for candidate, job in self._ops.items() if job == self._own]:
             self.undo(stale)  # the reader repeats a request only if the previous one failed
         inodes: list[int] = []

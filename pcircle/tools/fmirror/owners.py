@@ -30,7 +30,7 @@ def _refuse_owners(given: Given, keep: PreservedAttributes) -> None:
     if given.uid is not None and given.users:
         raise UsageError("--usermap cannot be combined with an owner of --chown")
     if given.gid is not None and given.groups:
-        raise UsageError("--groupmap cannot be combined with a group of --chown")
+        raise UsageError("--groupmap cannot be combined with a group given to --chown")
     gives_users = given.uid is not None or bool(given.users)
     owns = gives_users or given.gid is not None or bool(given.groups)
     if owns and not keep.ownership:

@@ -312,7 +312,7 @@ class ProfileOptions(ReportOptions, CommonOptions):
         metavar="KIND:FILE",
         repeatable=True,
         parse=_lists,
-        help="write a list of files: sparse, stripe, compress, special",
+        help="list sparse, stripe, compress or special files in FILE",
     )
     plot: str | None = option(
         "--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)"

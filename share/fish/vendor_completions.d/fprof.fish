@@ -51,7 +51,7 @@ complete -c fprof -l insecure-links -d 'follow any symbolic link when opening a 
 complete -c fprof -l save -d 'save the profile for --merge and --diff' -r -F
 complete -c fprof -l entries -d 'with --save, also save an index of all entries'
 complete -c fprof -l html -d 'write a self-contained page with charts and a treemap' -r -F
-complete -c fprof -l list-out -d 'write a list of files: sparse, stripe, compress, special' -x
+complete -c fprof -l list-out -d 'list sparse, stripe, compress or special files in FILE' -x
 complete -c fprof -l plot -d 'write a .png, .svg or .pdf (requires matplotlib)' -r -F
 complete -c fprof -l csv -d 'write the tables as CSV files to DIR' -x -a '(__fish_complete_directories)'
 complete -c fprof -l merge -d 'report on several saved profiles as one'

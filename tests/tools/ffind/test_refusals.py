@@ -37,7 +37,7 @@ WRONG = [
     (". -newerma", "'-newerma' requires an argument", "-newerma"),
     (". -newertm x", "'t' is not a file time", "-newertm x"),
     (". -user no-such-user", "unknown name 'no-such-user'", "-user no-such-user"),
-    (". -printf %", "'%' ends the format", "-printf %"),
+    (". -printf %", "incomplete '%' directive", "-printf %"),
     (". -exec echo", "requires a command, ended by ';'", "-exec"),
     (". -exec echo {} {} +", "takes one {}", "-exec echo {} {} +"),
     (". -links +-9", "invalid number '+-9'", "-links +-9"),

@@ -89,7 +89,7 @@ def _escape(text: bytes, at: int, warnings: list[str]) -> tuple[bytes, int]:
     if octal:
         return bytes([int(octal[0], 8) & 0xFF]), octal.end()
     if at >= len(text):
-        warnings.append("-printf: a backslash ends the format")
+        warnings.append("-printf: the format ends with an incomplete backslash escape")
         return b"\\", at
     if text[at] in _ESCAPES:
         return bytes([_ESCAPES[text[at]]]), at + 1
@@ -100,7 +100,7 @@ def _escape(text: bytes, at: int, warnings: list[str]) -> tuple[bytes, int]:
 def _directive(text: bytes, at: int, warnings: list[str]) -> tuple[FormatPiece, int]:
     """Return a directive and its end; an invalid directive is plain text."""
     if at + 1 >= len(text):
-        raise ValueError("-printf: '%' ends the format")
+        raise ValueError("-printf: the format ends with an incomplete '%' directive")
     if text[at + 1] == ord("%"):
         return FormatPiece(b"%"), at + 2
     found = _FLAGS.match(text, at + 1)
