@@ -83,7 +83,7 @@ def _wrapped(text: str) -> str:
     """Wrap the lines that are wider than the terminal, summaries in their own column."""
     from textwrap import wrap
 
-    from pcircle.cli.arguments import columns
+    from pcircle.cli.output import columns
 
     width = max(columns() - 1, _MIN_COLUMNS)
     lines: list[str] = []

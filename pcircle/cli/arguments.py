@@ -34,7 +34,6 @@ argparse._ = str  # type: ignore[attr-defined]
 
 # Metavars of the options that take a number.
 _NUMBERS = ("N", "SIZE", "RATE", "T")
-_COLUMNS = 80
 _FEWEST_COLUMNS = 40
 _SUGGESTED = 2  # maximum number of options
 _BEGUN_LETTERS = len("--v")
@@ -52,6 +51,8 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     """A help formatter that queries the terminal width; argparse would import `shutil` for this."""
 
     def __init__(self, prog: str) -> None:
+        from pcircle.cli.output import columns
+
         super().__init__(prog, width=max(_FEWEST_COLUMNS, columns() - 1))
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
@@ -102,17 +103,6 @@ class _ShortHelp(argparse._HelpAction):
         if isinstance(parser, Parser):
             parser._print_message(parser.format_short_help(), sys.stdout)
         parser.exit()
-
-
-def columns() -> int:
-    """Return the width of the terminal; the environment variable COLUMNS overrides it."""
-    given = os.environ.get("COLUMNS", "")
-    if given.isdecimal() and 0 < len(given) < len(str(sys.maxsize)) and int(given):
-        return int(given)
-    try:
-        return os.get_terminal_size().columns or _COLUMNS
-    except OSError:  # not a terminal
-        return _COLUMNS
 
 
 class Parser(argparse.ArgumentParser):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import sys
 from typing import NamedTuple, TextIO
 
 from pcircle.core.writing import left
@@ -22,6 +23,17 @@ _PATIENCE_S = 1.0
 _LINES, _COLUMNS = 24, 80  # of a terminal of unknown size
 # After these errors, the stream may accept the next message.
 _PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EAGAIN})
+
+
+def columns() -> int:
+    """Return the width of the terminal; the environment variable COLUMNS overrides it."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and 0 < len(given) < len(str(sys.maxsize)) and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size().columns or _COLUMNS
+    except OSError:  # not a terminal
+        return _COLUMNS
 
 
 class MessageStream:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pcircle.cli.arguments import columns
 from pcircle.cli.json_output import check
 from pcircle.cli.listing import FULL_ISO, RECENT
-from pcircle.cli.output import MessageStream
+from pcircle.cli.output import MessageStream, columns
 from pcircle.cli.results import list_end, open_output
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
