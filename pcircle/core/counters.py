@@ -39,7 +39,7 @@ class _Declared(type):
 
 
 def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
-    """Return the annotations of a class body, which Python 3.14 evaluates only when asked to."""
+    """Return the annotations of a class body; Python 3.14 evaluates them only on request."""
     if sys.version_info >= (3, 14) and "__annotations__" not in namespace:
         from annotationlib import Format, call_annotate_function, get_annotate_from_class_namespace
 
@@ -78,7 +78,7 @@ class CounterSet(metaclass=_Declared):
 
     @classmethod
     def of(cls: type[C], row: Iterable[int]) -> C:
-        """Make a set from a row, which may be shorter than `names`."""
+        """Make a set from a row; the row may be shorter than `names`."""
         return cls(**dict(zip(cls.names, row, strict=False)))
 
     @classmethod

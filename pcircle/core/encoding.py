@@ -13,8 +13,8 @@ is replaced by a decoding of the original bytes.
 `show` displays a name. The creator of a file chooses its bytes, so a name that is printed raw can
 move the cursor, overwrite the line above, or (by bidirectional overrides) look like a different
 name. Everything that Unicode does not consider printable is therefore escaped: ``\xNN`` is always
-one byte, ``\uNNNN`` and ``\UNNNNNNNN`` are always one character, and ``\\`` is a backslash. Two
-different names are never shown alike.
+one byte, ``\uNNNN`` and ``\UNNNNNNNN`` are always one character, and ``\\`` is a backslash.
+Different names are always shown as different text.
 
 Plain ASCII, by far the most common case, takes some 0.2 µs per name; other names are processed
 character by character.
@@ -91,7 +91,7 @@ def attributes(source: int | str | bytes, *, follow: bool = True) -> list[str]:
     call = libc.flistxattr if isinstance(source, int) else libc.listxattr
     if not follow:
         call = libc.llistxattr
-    room = ctypes.create_string_buffer(1 << 16)  # the kernel returns no longer list
+    room = ctypes.create_string_buffer(1 << 16)  # the kernel's limit on the size of the list
     file = source if isinstance(source, int) else os.fsencode(source)
     size = call(file, room, ctypes.c_size_t(len(room)))
     if size < 0:

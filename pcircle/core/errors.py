@@ -106,8 +106,7 @@ class IntegrityError(PcircleError):
 class StoppedEarly(PcircleError):
     """The job stopped before it was complete, and can be resumed.
 
-    Continuing would not have helped. Completed work is kept, and so is the checkpoint if there is
-    one.
+    The message gives the reason. Completed work is kept, and so is the checkpoint if there is one.
     """
 
     exit_code: ClassVar[int] = 4

@@ -14,7 +14,7 @@ and files that were created after the listing, unless a later folder contains a 
 
 While msgspec is being imported, typing_extensions is hidden. msgspec imports it if it is installed,
 but needs nothing from it since Python 3.11, and the imports of typing_extensions take a tenth of
-the startup time. Other modules that are imported with msgspec, and rarely used, are loaded on first
+the startup time. Other modules that every start would import but few runs use are executed on first
 use (`_DEFERRED`).
 
 This module imports nothing from the package.
@@ -102,7 +102,7 @@ class ImportFinder:
                     return _at(name, path + suffix, loader, None)
             if f"{last}.py" in names:
                 return _source(name, f"{path}.py", None)
-            if f"{last}.pyc" in names:  # compiled without source, which Python's finder handles
+            if f"{last}.pyc" in names:  # Python's finder handles modules without source
                 return None
         return None
 
@@ -120,7 +120,7 @@ class ImportFinder:
                 except FileNotFoundError:
                     names = frozenset()
                 except OSError:
-                    pass  # an archive, or unreadable, which Python's finder handles
+                    pass  # Python's finder handles archives and unreadable folders
             self._listed[folder] = names
         return self._listed[folder]
 
@@ -141,7 +141,7 @@ def _source(name: str, path: str, inside: list[str] | None) -> ModuleSpec | None
 
 
 def _at(name: str, path: str, loader: Loader, inside: list[str] | None) -> ModuleSpec:
-    """Make a spec like `importlib.util.spec_from_file_location`, which is slow to import."""
+    """Make a spec as `importlib.util.spec_from_file_location` would, without that import."""
     spec = ModuleSpec(name, loader, origin=path)
     spec.submodule_search_locations = inside
     spec.has_location = True
@@ -177,7 +177,7 @@ class _DeferringLoader(_Loader):
         module.__class__ = _DeferredModule
 
     def read(self, module: ModuleType) -> None:
-        """Read the module."""
+        """Execute the module."""
         super().exec_module(module)
 
 

@@ -1,4 +1,4 @@
-"""Optional packages, which a child process tries out before this process imports them.
+"""Optional packages: a child process tries each one out before this process imports it.
 
 A compiled package can end the process that imports or uses it without a message: by SIGILL if its
 wheel was built for newer processors, or by SIGSEGV if a library is incompatible. A job must not end
@@ -6,10 +6,10 @@ like that, least of all after hours of work. When an option needs an optional pa
 process therefore uses the package first, in the same way as the caller will, before any work
 starts.
 
-Required packages are not tried out, because they must run on old processors, which the tests
-verify, and ctypes and sqlite3 are part of Python. Nor is MPI, which is imported only if a launcher
-or ``--transport`` requests it: a child of a rank must not load it a second time, and the launcher
-reports the signal that ended a rank.
+Required packages are not tried out, because the tests verify that they run on old processors. Nor
+are ctypes and sqlite3, which are part of Python. MPI, which is imported only if a launcher or
+``--transport`` requests it, is not tried out either: a child of a rank must not load it a second
+time, and the launcher reports the signal that ended a rank.
 
 This module imports nothing else from pcircle.
 """

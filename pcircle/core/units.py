@@ -1,7 +1,7 @@
 """Parse sizes, durations, rates, counts and times from options, and format them for reports.
 
 Every option of every tool reads ``64k`` the same way, and every report shows it the same way. Sizes
-follow GNU coreutils (``k`` and ``KiB`` are 1024, ``kB`` is 1000), except that case never matters.
+follow GNU coreutils (``k`` and ``KiB`` are 1024, ``kB`` is 1000), except that case does not matter.
 The arithmetic uses integers where possible, so no byte count is rounded by a conversion to float,
 and no result reads ``1024.0 KiB``.
 
@@ -151,7 +151,7 @@ def plural(count: int, one: str, many: str) -> str:
 
 # ---- values of options ---------------------------------------------------------------------------
 
-CHUNK_UNIT_BYTES = 4 << 20  # the block of the signature
+CHUNK_UNIT_BYTES = 4 << 20  # chunk sizes are multiples of this, the block size of signatures
 
 MAX_THREADS = 1024
 MAX_DIGITS = 30  # int() rejects thousands of digits
@@ -166,7 +166,7 @@ def number(option: str, text: str, parse: Callable[[str], float]) -> float:
 
 
 def interval_s(option: str, text: str) -> float:
-    """Return a duration in seconds, which must be greater than 0."""
+    """Return a duration in seconds. Raises UsageError unless it is greater than 0."""
     found = number(option, text, parse_duration)
     if not 0 < found < math.inf:
         raise invalid(option, text, "must be greater than 0")
@@ -174,7 +174,7 @@ def interval_s(option: str, text: str) -> float:
 
 
 def positive(option: str, text: str, most: int | None = None) -> int:
-    """Return a whole number, which must be from 1 to *most*."""
+    """Return a whole number. Raises UsageError unless it is from 1 to *most*."""
     if not text.isdecimal() or int(text[:MAX_DIGITS]) < 1:
         raise invalid(option, text, "must be a positive integer")
     if len(text) > MAX_DIGITS or (most is not None and int(text) > most):
@@ -184,7 +184,7 @@ def positive(option: str, text: str, most: int | None = None) -> int:
 
 
 def parse_number(text: str) -> float:
-    """Parse any number. Raises ValueError, which quotes the text, if it is not a number."""
+    """Parse any number. Raises a ValueError that quotes the text if it is not a number."""
     try:
         return float(text)
     except ValueError:
@@ -192,7 +192,7 @@ def parse_number(text: str) -> float:
 
 
 def chunk_bytes(option: str, text: str) -> int:
-    """Return a size of chunks, rounded up to a multiple of 4 MiB."""
+    """Return a chunk size, rounded up to a multiple of 4 MiB."""
     size = number(option, text, parse_size)
     if size < 1:
         raise invalid(option, text, "must be at least 1 byte")

@@ -4,8 +4,8 @@ A kernel may write less than it was given, so the remainder needs another call. 
 network file system may even write nothing without reporting an error. This module treats that as an
 error, because retrying might never end, and ignoring it would lose data.
 
-The module also selects the streams of a tool. A command has those of the process. If a program
-calls a tool as a function, they belong to that program, and the tool writes to its `Caller`.
+The module also selects the streams of a tool. A command uses those of its process. If a program
+calls a tool as a function, the tool uses those of its `Caller`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def close_new(fd: int, path: bytes) -> None:
 
 
 def is_broken_pipe(error: OSError) -> bool:
-    """Return whether the reader of a pipe has gone, such as `head` once it has enough lines."""
+    """Return whether the reader of a pipe has exited, as `head` does after enough lines."""
     return error.errno == errno.EPIPE
 
 
@@ -111,7 +111,7 @@ def write_stream(stream: IO[Any] | None, data: bytes) -> None:
 
 
 class Caller(Protocol):
-    """The program that called a tool as a function, with the streams that replace its own.
+    """The program that called a tool as a function, with the streams that the tool uses.
 
     `report` is the result of the tool. `signal` is the signal that stopped the job.
     """

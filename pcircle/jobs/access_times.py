@@ -1,10 +1,10 @@
 """Access times from before the counting walk of `--max-delete`.
 
-Reading a directory updates its access time unless O_NOATIME is used, which only the owner and root
-may use and some file systems ignore. Reading a symbolic link always updates its access time. If
-access times decide which entries are removed, the second walk must use the times from before the
-first walk. Each rank records the times that the first walk may change, and sends them to all other
-ranks before the second walk begins.
+Reading a directory may update its access time, unless O_NOATIME is used. Only the owner and root
+may use O_NOATIME, and some file systems ignore it. Reading a symbolic link may update its access
+time in any case. If access times decide which entries are removed, the second walk must use the
+times from before the first walk. Each rank records the times that the first walk may change, and
+sends them to all other ranks before the second walk begins.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_KNOWN = 100_000  # about 30 MB of memory in each rank
 
 
 class _Key(NamedTuple):
-    """The key of an entry, which is valid while only the access time changes."""
+    """The key of an entry. It stays valid as long as only the access time changes."""
 
     device: int
     inode: int
@@ -96,7 +96,7 @@ class AccessTimes:
         return _Key(*self._identify(status), status.st_ctime_ns)
 
     def _add(self, times: Iterable[tuple[_Key, int]], new: list[_Key] | None = None) -> None:
-        """Record the earliest time of each entry, which another rank may have read since."""
+        """Record the earliest known time of each entry; another rank may have read it since."""
         with self._lock:
             for key, accessed_ns in times:
                 known_ns = self._known.get(key)

@@ -1,7 +1,7 @@
-"""The output of `--json-lines` and `--list-out`: a record, or the path, of each entry.
+"""The output of `--json-lines` and `--list-out`: a record, or a path, for each action.
 
-The rank that performs an action formats its line and keeps it until the item ends. The lines are
-then sent to rank 0 as notices, which are packed and acknowledged (`pcircle.circle.notices`). So
+The rank that performs an action formats its line and stores it until the item ends. It then sends
+the lines to rank 0 as notices, which are batched and acknowledged (`pcircle.circle.notices`). So
 lines are complete, the lines of each rank are in order, memory is bounded, and a rank that acts
 faster than rank 0 can write must wait.
 
@@ -24,9 +24,9 @@ from pcircle.fs.directories import HOLDER, join_path
 from pcircle.jobs.failures import NoticeSink
 
 _VERSION = 1
-NOTICE_BYTES = 1 << 15  # size of the lines in a notice
+NOTICE_BYTES = 1 << 15  # size of lines at which a notice is full
 _MANY = 1024  # entries after which an item should end
-NOTICE_LINES = 256  # entries in a notice
+NOTICE_LINES = 256  # maximum number of plan lines in a notice
 
 
 class ActionLines(msgspec.Struct, frozen=True, array_like=True, tag="j"):
@@ -65,7 +65,7 @@ Said = bytes | None
 
 
 class _ActionOutput(msgspec.Struct, frozen=True):
-    """The output for one action, which is kept until the item ends."""
+    """The output for one action, stored until the item ends."""
 
     root: int
     path: bytes
@@ -137,7 +137,7 @@ class ActionLog:
         self._add(action, root, path, kind, size, self._done, None, said, why)
 
     def entry(self, action: str, root: int, directory: bytes, name: bytes) -> None:
-        """Record an action on a name in a directory, or on a root, whose directory is HOLDER."""
+        """Record an action on a name in a directory, or on a root; its directory is HOLDER."""
         path = b"" if directory == HOLDER else join_path(directory, name)
         self.done(action, root, path, "")
 
@@ -155,7 +155,7 @@ class ActionLog:
         self._add(action, root, path, kind, 0, "vanished", None)
 
     def failed(self, action: str, root: int, path: bytes, errno: int | None) -> None:
-        """Record a failed action, in place of the last record of the same entry."""
+        """Record a failed action; replace the last record if it is of the same entry."""
         if (outputs := self._outputs) and (outputs[-1].root, outputs[-1].path) == (root, path):
             self._outputs.pop()
         self._add(action, root, path, "", 0, "failed", errno)
@@ -174,7 +174,7 @@ class ActionLog:
     ) -> None:
         wanted = self.wanted
         if said is None and not (wanted.lines or wanted.end or wanted.word):
-            return  # only a plan is requested, whose lines are recorded separately
+            return  # only a plan is requested; its lines are recorded separately
         line = b""
         if wanted.lines:
             text, coded = _as_text(path or b".")

@@ -46,7 +46,7 @@ class MaxDelete(msgspec.Struct, frozen=True, array_like=True):
     is_share: bool
 
     def exceeded(self, removed: int, found: int) -> str:
-        """Return the reason if `removed` of `found` entries are too many, or an empty text."""
+        """Return the reason if `removed` of `found` entries are too many, or an empty string."""
         if removed <= (found * self.number / 100 if self.is_share else self.number):
             return ""
         of = f" of {found:,}" if self.is_share else ""
@@ -60,7 +60,8 @@ class ChangePlan(TreePlan, frozen=True, kw_only=True):
     With `dry`, no entry is changed; with `acts.plan`, the changes are written to a plan. `acts` is
     the requested output. The `ranks` have equal shares of `operations_per_s`. With `applies`, a
     plan is carried out, and `marks` contains the marks of its roots that are not directories.
-    `written` is the device and inode of the plan being written, which the job must not change.
+    `written` is the device and inode of the plan file being written; the job must not change that
+    file.
     """
 
     dry: bool = False
@@ -84,10 +85,10 @@ ChangeItem: TypeAlias = TreeItem | WalkPhase | Accesses
 
 
 class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: ignore[reportGeneralTypeIssues]
-    """The part of a rank, or of a thread, in a job that changes entries.
+    """A rank's task in a job that changes entries, or the part of one thread.
 
-    `acts` records actions, if requested. If `max_delete` is set, the job walks twice: the first
-    walk has a visitor that only counts, and separate counters. Its roots are numbered after those
+    `acts` records actions, if requested. If `max_delete` is set, the job walks twice. The first
+    walk has a visitor that only counts, and separate counters; its roots are numbered after those
     of the second walk.
     """
 

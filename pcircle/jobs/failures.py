@@ -6,9 +6,9 @@ notices of failures, and rank 0 appends them as they arrive; the lines of each r
 of its failures. Only complete lines are written, so the log is usable at any time, even if the job
 is killed. Names are percent-encoded, so no byte is lost.
 
-Files that each rank writes and that are merged at the end were rejected: the log may be a pipe, or
-in a directory where only rank 0 can write, and after a kill the files would not be merged. Besides,
-each failure is sent to rank 0 anyway, because it is printed on standard error.
+Alternatively, each rank could write a file, and the files could be merged at the end. But the log
+may be a pipe, or in a directory where only rank 0 can write, and after a kill the files would not
+be merged. Besides, each failure is sent to rank 0 anyway, to be printed on standard error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pcircle.fs.data import ReadEffects
 
 NOTHING_REMOVED = "would be removed; nothing was removed"
-"""Ends the reason of a job that was refused because it would remove too much."""
+"""The end of the message about a job that would remove too much."""
 _PLAIN = b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _TOGETHER_BYTES = 4096
 
@@ -51,7 +51,7 @@ class LogFile:
         self._fd = fd
 
     def append(self, lines: bytes) -> None:
-        """Append lines, at most 4 KiB at a time, so that a kill truncates no long write.
+        """Append lines, about 4 KiB at a time, so that a kill does not truncate a long write.
 
         Raises OSError.
         """
@@ -120,7 +120,7 @@ def decode(text: str) -> bytes:
 
 
 class FailedEntry(msgspec.Struct, frozen=True):
-    """A failure in the report, whose path is escaped for display.
+    """A failed entry in the report; its path is escaped for display.
 
     `errno` is null if no system call failed. `error` is the name of the `errno`, or the kind of
     failure.
@@ -149,7 +149,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     kind: str = ""
 
     def said(self, tool: str) -> str:
-        """Return the tool's message, which is one line."""
+        """Return the tool's one-line message."""
         return f"{tool}: cannot {self.doing} '{show(self.path)}': {self.reason}"
 
     def reported(self) -> FailedEntry:
@@ -166,14 +166,14 @@ def failure_of(root: Root, number: int, path: bytes, doing: str, error: OSError)
 
 
 def stop_reason(path: bytes, error: OSError) -> str:
-    """Return why a job ends if nothing below a path can be written."""
+    """Return why a job stops if it cannot write below a path."""
     return f"stopped: cannot write to '{show(path)}': {error.strerror}"
 
 
 class RecallNotice(msgspec.Struct, frozen=True, array_like=True, tag="recalled"):
     """A notice that a file whose data is on tape is about to be read.
 
-    With `atime`, the notice is that reading the file changes its access time.
+    With `atime`, it announces instead that reading the file changes its access time.
     """
 
     path: bytes
@@ -195,7 +195,7 @@ def report_effects(
 
 
 def shown_below(root: Root, path: bytes) -> bytes:
-    """Return the path of an entry below a root, which begins with the operand as typed."""
+    """Return the path of an entry below a root, beginning with the operand as typed."""
     return root.shown if root.name else os.path.join(root.shown, path)
 
 

@@ -1,4 +1,4 @@
-"""Read plans, which `--plan FILE` writes and `--apply FILE` carries out.
+"""Read the plans that `--plan FILE` writes and `--apply FILE` carries out.
 
 A plan is a file of JSON lines. The first line names the tool and the PATHs. The last line contains
 the number of entries; if it is missing, writing the plan was interrupted, and the plan is refused.
@@ -7,10 +7,10 @@ percent-encoded path below that PATH, and kind, inode, size and modification tim
 with a checksum (`pcircle.jobs.plan_output`). All checksums are verified before the first action.
 
 The run that carries out a plan converts it to a list (`pcircle.fs.lists`) and walks only the
-entries in that list, so a plan may exceed the memory, and its entries are divided among the ranks.
-The list stores the expected state of each entry, its *mark*, in a record in which the mark follows
-an empty name, because no entry has an empty name. In the names that visitors receive, the mark
-follows a slash, which no name contains. Tools may define longer marks.
+entries in that list. So a plan may be larger than memory, and its entries are divided among the
+ranks. The list stores the expected state of each entry, its *mark*, in a record in which the mark
+follows an empty name, because no entry has an empty name. In the names that visitors receive, the
+mark follows a slash, which no name contains. Tools may define longer marks.
 
 The mark of a directory contains only its inode, because actions on its entries change its times.
 """
@@ -42,7 +42,7 @@ _ENTRY = msgspec.json.Decoder(tuple[int, str, str, str])
 _MAX_LINE_BYTES = 64 << 20
 
 Check: TypeAlias = "Callable[[int, bytes], object]"
-"""Checks the mark of an entry below the root with this number. Raises ValueError."""
+"""Raises ValueError if the tool cannot use this mark of an entry below this root number."""
 
 
 class PlanHeader(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,7 +68,8 @@ class PlanTrailer(msgspec.Struct, frozen=True):
 class LoadedPlan(msgspec.Struct, frozen=True):
     """A verified plan. `marks` contains the marks of roots that are not directories.
 
-    An undo record may be `cut` because the run that wrote it was killed or the disk was full.
+    `cut` is true if the file ends early, as an undo record does if its run was killed or the disk
+    was full.
     """
 
     roots: tuple[Root, ...]
@@ -81,7 +82,7 @@ class LoadedPlan(msgspec.Struct, frozen=True):
 
 
 def mark_of(status: os.stat_result) -> bytes:
-    """Return the mark of an entry: a letter for its kind, and its inode, size and time."""
+    """Return the mark of an entry: kind and inode and, except for directories, size and time."""
     kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?")
     if kind == "d":
         return b"d,%d" % status.st_ino
@@ -262,7 +263,7 @@ def mark_in(listed: PathListSlice | None, lists: Lists | None) -> bytes:
 
 
 def sorted_by_kind(block: Block) -> Block:
-    """Sort the listed names in a block by the kinds that the plan recorded."""
+    """Sort a block's listed names by the kinds in the plan; append marks except to directories."""
     from pcircle.core.encoding import text_of
 
     found, block.directories = block.directories, []

@@ -53,8 +53,8 @@ class Checksums:
 class PlanFile:
     """A plan or undo record that rank 0 writes; `what` names it in messages.
 
-    Methods raise StoppedEarly if the file cannot be written. After that, no line is added, so that
-    the file never looks complete.
+    Methods raise StoppedEarly if writing fails. After that, no line is added, so that the file
+    never looks complete.
     """
 
     def __init__(self, path: str, option: str, what: str) -> None:

@@ -73,7 +73,7 @@ class WorkCounts(msgspec.Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Return whether all entries and bytes are known, so that shares are exact."""
+        """Return whether all entries and their sizes are known, so that percentages are exact."""
         return self.scanned and self.sized == self.found
 
 
@@ -164,7 +164,7 @@ class DerivedCounts:
         return {"entries": total.completed, "bytes": total.bytes_done}
 
     def known(self: SizedWalkCounts, weight: float) -> WorkCounts:
-        """Return the known work, by which the remaining time is estimated."""
+        """Return the known work, from which the remaining time is estimated."""
         return WorkCounts(
             found=self.found,
             sized=self.sized,
@@ -179,9 +179,10 @@ class DerivedCounts:
 class EntryCounters(DerivedCounts, CounterSet):
     """The counters of a walk: the entries found, and the result of each.
 
-    Each entry that is `found` is later counted exactly once as `files`, `directories`, `links`,
-    `special` or `failed`. `scans_due` counts the directories found, and `scans_done` those that
-    were read. `offline` counts the files that were excluded because their data is on tape.
+    If the walk is completed, each entry that is `found` is counted exactly once as `files`,
+    `directories`, `links`, `special` or `failed`. `scans_due` counts the directories found, and
+    `scans_done` those that were read. `offline` counts the files that were excluded because their
+    data is on tape.
     """
 
     found: int
@@ -202,11 +203,11 @@ class NamedCounters(Protocol):
 
 
 def reported(report: type[msgspec.Struct], total: NamedCounters) -> dict[str, int]:
-    """Return those fields of a report type that are counters, with their values."""
+    """Return the values of the counters that are fields of a report type, by name."""
     return {name: getattr(total, name) for name in report.__struct_fields__ if name in total.names}
 
 
-_POLITE_THREADS = 16  # the number of threads that take turns
+_POLITE_THREADS = 16  # threads that take turns by default
 
 
 class WalkPhase(msgspec.Struct, frozen=True, array_like=True, tag="a"):
@@ -219,7 +220,7 @@ ItemState: TypeAlias = "dict[int, int] | list[Open[int]] | None"
 
 
 class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The job as rank 0 has determined it. Tools add their own fields.
+    """The plan of a job, made on rank 0. Tools add their own fields.
 
     `directory` is the working directory; `one_node` means that all ranks are running on one node.
     `rules` and `wanted` select entries below the roots; ages are relative to `now_ns`. With
@@ -243,7 +244,7 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
 def resolve(paths: Sequence[bytes], doing: str = "read") -> tuple[Root, ...]:
     """Return the roots for paths, following symbolic links.
 
-    Raises UsageError if a path cannot be reached.
+    Raises UsageError or EntriesFailed if a path cannot be reached.
     """
     return tuple(resolve_root(path, doing)[0] for path in paths)
 
@@ -251,7 +252,8 @@ def resolve(paths: Sequence[bytes], doing: str = "read") -> tuple[Root, ...]:
 def resolve_root(path: bytes, doing: str) -> tuple[Root, os.stat_result]:
     """Return a root and its status.
 
-    Raises UsageError, which names the operation `doing`, if the path cannot be reached.
+    Raises UsageError, or EntriesFailed if the file system fails, with a message that names the
+    operation `doing`.
     """
     try:
         return root_of(path)
@@ -284,13 +286,13 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> bytes:
-        """Return the path of the entry, which begins with the operand as typed."""
+        """Return the path of the entry, beginning with the operand as typed."""
         if self.root.name:
             return self.root.shown
         return os.path.join(self.root.shown, join_path(self.path, self.name))
 
     def open(self) -> BinaryIO:
-        """Open a regular file for reading, not following links. Raises OSError for other kinds."""
+        """Open a regular file for reading, and count its bytes. Raises OSError for other kinds."""
         fd = os.open(self.name, OPEN_FILE, dir_fd=self.directory_fd)
         try:
             status = os.fstat(fd)
@@ -304,9 +306,9 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class TreeTask(WalkTask[TreeItem, dict[int, int]]):
-    """The part of a rank, or of a worker thread, in a job over trees.
+    """A rank's task in a job over trees, or the part of one worker thread.
 
-    Tools override methods, which are called on the worker thread. An OSError that leaves such a
+    The methods that tools override are called on the worker thread. An OSError that leaves such a
     method is reported as a failure of its entry; `doing` names the failed operation.
     """
 
@@ -332,7 +334,7 @@ class TreeTask(WalkTask[TreeItem, dict[int, int]]):
         """Process a directory after all its entries."""
 
     def stop_if_read_only(self, root: int, error: OSError) -> None:
-        """Raise NoSpace if no root can be changed; mount points in a root may be read-only."""
+        """Raise NoSpace if all roots are read-only, and not just a mount point in one of them."""
         plan = self.plan
         paths = (os.path.join(plan.directory, r.holder, r.name or r.within) for r in plan.roots)
         if all(map(is_read_only, paths)):
@@ -376,7 +378,7 @@ class TreeTask(WalkTask[TreeItem, dict[int, int]]):
         return self.turns is None
 
     def pace(self, count: int, stop: Callable[[], bool]) -> None:
-        """Wait until more entries may be processed, after `count` entries."""
+        """Wait for as long as a limit requires after `count` entries."""
 
     def beside(self, number: int) -> TreeTask:
         return type(self)(self.plan, self.rank, self.lists, self)

@@ -7,11 +7,11 @@ ETIMEDOUT, the entry is reported like any other failure, and the worker continue
 The old helper remains until the system call returns, and its late result is dropped.
 
 While a limit is set, the functions of `os` that access file systems are replaced by versions that
-do this on the worker threads of the process, and for look-ups also on other threads, because some
-precede the workers. Tools that read files use these functions for every access. The native
-functions are replaced by their Python twins (`pcircle.fs.stats.within_limit`), which call `os`.
-Data is read into memory of the helper, so that a late result never overwrites anything else. A
-limit costs some 20 µs per call; without a limit there is no cost.
+do this when a worker thread calls them. Look-ups are limited on all threads, because some precede
+the workers. Tools that read files use these functions for every access. The native functions are
+replaced by their Python twins (`pcircle.fs.stats.within_limit`), which call `os`. Data is read into
+the helper's own memory, so that a late result never overwrites anything else. A limit costs some 20
+µs per call; without a limit there is no cost.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def _scandir(*args: Any) -> Any:
 
 
 def _readv(fd: int, buffers: Sequence[WriteableBuffer], *, offset: int | None = None) -> int:
-    """Read like `os.readv`, or with an offset `os.preadv`, into memory of the helper first."""
+    """Read like `os.readv`, or with an offset like `os.preadv`, by way of the helper's memory."""
     wanted = sum(memoryview(buffer).nbytes for buffer in buffers)
     helper = _helper()
     if len(helper.memory) < wanted:

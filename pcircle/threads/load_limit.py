@@ -13,7 +13,8 @@ answered by the kernel's caches or by a local disk that has no other clients, an
 best duration ages slowly, because the cost of an operation changes from one part of a tree to the
 next.
 
-All of this is pure except `TurnTaking`, which makes the threads of a rank obey the limit.
+`LoadLimit` is pure. `TurnTaking` makes the threads of a rank obey the limit, and `Rests` makes one
+thread pause in proportion to its work.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A pool of worker threads whose results are handled on one owner thread.
 
-A rank's main thread must answer requests for work at any moment, so it never accesses a file: it
-submits the work here and continues. Results, and messages that workers post meanwhile, are queued;
-`wake` notifies the owner, which handles them when it calls `drain`. The state of the owner is
-therefore accessed by one thread only, and needs no lock.
+A rank's main thread must be ready to answer requests for work, so it leaves file operations to
+workers: it submits them here and continues. Results, and messages that workers post meanwhile, are
+queued; `wake` notifies the owner, which handles them when it calls `drain`. The state of the owner
+is therefore accessed by one thread only, and needs no lock.
 
 Threads are for waiting, not for computing, because under the interpreter lock two busy workers are
 slower than one. `threads` may change at any time.
@@ -70,7 +70,7 @@ class PoolFuture(Generic[T]):
 
 
 class WorkerPool:
-    """A pool of up to `threads` workers, which are started as calls arrive."""
+    """A pool of up to `threads` workers, started as calls arrive."""
 
     def __init__(self, wake: Callable[[], None], threads: int = 1) -> None:
         if threads < 1:
@@ -106,7 +106,7 @@ class WorkerPool:
         return future
 
     def post(self, function: Callable[..., None], *args: object) -> None:
-        """Have the owner call a function; called by workers. The order of posts is kept."""
+        """Have the owner call a function, in the order of the posts. Called by workers."""
         self._posts.append((function, args))
         self.wake()
 

@@ -1,8 +1,8 @@
 """Find how many threads to use, by hill climbing on measured throughput.
 
-On a parallel file system an operation takes a millisecond in which the thread does nothing, so
-dozens of threads are dozens of times as fast. On a local file system threads compete for the
-interpreter lock, and a second thread slows everything down. Users should not have to know which
+On a parallel file system an operation may take a millisecond in which the thread does nothing, so
+dozens of threads can be dozens of times as fast. On a local file system threads compete for the
+interpreter lock, and a second thread may slow everything down. Users should not have to know which
 case applies, so each rank measures.
 
 `ThreadCountSearch` is pure: it takes the work done in a window of time and returns the number of
@@ -11,8 +11,8 @@ threads for the next window, starting with one. It considers three quantities:
 - *Waiting*: the share of the window in which the threads neither ran nor wanted to run, from their
   processor time and the kernel's run delay (`/proc/self/task/*/schedstat`). Waiting for the
   interpreter lock looks the same, so the time in which other threads of the process could hold the
-  lock, because they ran or were kept from running, is subtracted. More threads cannot help threads
-  that do not wait, nor any thread once the lock is held nearly all the time.
+  lock, because they ran or were kept from running, is subtracted. More threads do not help if the
+  threads do not wait, or if the lock is held nearly all the time.
 - *Run delay*: if threads are ready but have no processor for a large part of the time, nothing can
   be learned about the file system, and the search steps down. The kernel accounts for a delay when
   it ends, so a window is not closed during a delay (`pcircle.runtime.threads`).
@@ -35,7 +35,7 @@ LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 """The numbers of threads that are tried."""
 
 WORTH_WAITING = 0.35  # minimum share of waiting for a step up
-_MAX_DELAY = 0.3  # maximum share of run delay at which a window counts as evidence
+_MAX_DELAY = 0.3  # maximum share of run delay and of other threads in a usable window
 _NEARLY_ALL = 0.7  # minimum share of waiting and of free lock for two steps at once
 _MIN_LOCK_FREE = 0.2  # minimum share of time with a free interpreter lock for a step up
 _MIN_GAIN = 0.3  # minimum part of the possible gain at which a step up is kept
@@ -102,7 +102,7 @@ class ThreadCountSearch:
         self._was_worthwhile = False
 
     def update_first(self, window: Window) -> int:
-        """Evaluate a short first window, which need not have completed any operation.
+        """Evaluate a short first window, even if no operation was completed in it.
 
         If the threads only waited, start with a number of threads that costs little if it does not
         pay off, because a walk of a small tree ends before a regular search could reach it. Return

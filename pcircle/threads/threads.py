@@ -33,7 +33,7 @@ class _Worker(threading.Thread):
 
 
 def _job_thread() -> threading.Thread:
-    """Return the thread whose job the calling thread carries out: another one for a worker."""
+    """Return the thread whose job the calling thread carries out: itself unless it is a worker."""
     current = threading.current_thread()
     return current.job_thread if isinstance(current, _Worker) else current
 
@@ -57,7 +57,7 @@ def is_helper(thread: threading.Thread) -> bool:
 def start_thread(
     workers: list[threading.Thread], work: Callable[..., None], *args: object, name: str
 ) -> bool:
-    """Start a thread, whose name ends with its index, and append it to `workers`.
+    """Start a thread and append it to `workers`; its name ends with its index.
 
     Return false if this process may have no more threads.
     """

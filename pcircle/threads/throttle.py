@@ -42,7 +42,7 @@ class TokenBucket:
 
 
 class Throttle:
-    """Delay threads so that they take at most `rate` per second in total.
+    """Delays threads so that in total they take at most `rate` per second on average.
 
     Up to `burst_s` seconds' worth may be taken at once.
     """
