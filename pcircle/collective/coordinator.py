@@ -3,10 +3,11 @@
 Messages are passed down a tree of ranks, and `ResponseCollector` collects the responses.
 
 `shares` divides a list of ranks by recursive halving, so that a message reaches all of them in a
-logarithmic number of steps. A rank sends to the rank in the middle of its list, which receives
-everything after it as its own list. The sender continues with the part before the middle. So the
-largest part leaves first, a rank sends to at most ``floor(log2 n) + 1`` ranks, and no path is
-longer than that (Carns, Settlemyer and Ligon, on collective metadata operations, 2008 and 2009).
+logarithmic number of steps. A rank sends to the rank in the middle of its list, and passes on
+everything after the middle as that rank's list. The sender continues with the part before the
+middle. So the largest part leaves first, a rank sends to at most ``floor(log2 n) + 1`` ranks, and
+no path is longer than that (Carns, Settlemyer and Ligon, on collective metadata operations, 2008
+and 2009).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class PendingOperation:
 class Coordinator:
     """The operations that one rank coordinates; `patience_s` limits the wait for other ranks.
 
-    `answer` is called once for each operation, with its outcome.
+    `answer` is called with the outcome of each operation.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class Coordinator:
             self._work[op].heard = True
 
     def lost(self, rank: int) -> None:
-        """Handle the loss of a rank, from which no more messages will arrive."""
+        """Handle the loss of a rank; no more messages from it will arrive."""
         self._gone.add(rank)
         for op in [op for op in self._unheard if op[0] == rank]:
             self.heard(op)

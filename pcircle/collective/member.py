@@ -5,10 +5,11 @@ The protocol performs an operation on all members or on none (two-phase commit, 
 1. The requester sends the operation to its coordinator: the owner of the key ("collective"), or
    itself ("client driven"). The owner processes requests with the same key one at a time, so that
    all requesters see the same order.
-2. The coordinator requests all members to prepare. The request is passed down by recursive halving,
-   and votes are collected on the way back. If the owner coordinates, it prepares first, so that a
-   refusal by the owner costs no messages. (Any other coordinator contacts each member directly, and
-   the owner last, which was the method before collective operations existed.)
+2. The coordinator sends all members a request to prepare. The request is passed down by recursive
+   halving, and votes are collected on the way back. If the owner coordinates, it prepares first, so
+   that a refusal by the owner costs no messages. (Any other coordinator contacts each member
+   directly, and the owner last. This is how changes were made before collective operations
+   existed.)
 3. If all are ready, the coordinator records the decision. From then on the operation is committed.
    A rank that has lost the coordinator, and finds no record, may record an undo
    (`pcircle.collective.store`).
@@ -46,13 +47,13 @@ from pcircle.collective import messages
 from pcircle.collective.coordinator import LOST, Coordinator, ResponseCollector, shares
 from pcircle.collective.store import Records, Refused, Store
 
-_MAX_PATIENCE = 3  # multiples of the coordinator's patience: requests may queue
+_MAX_PATIENCE = 3  # times the coordinator's patience, because requests may queue
 
 
 class Member:
     """The protocol of one rank. `send` sends a message and never blocks.
 
-    Operations are numbered from `first`; no earlier job may have used these numbers.
+    Operations are numbered from `first` + 1; no earlier job may have used these numbers.
     """
 
     def __init__(

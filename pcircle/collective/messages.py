@@ -90,7 +90,7 @@ class DecisionReport(msgspec.Struct, frozen=True, array_like=True, tag="done"):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
-    """The outcome of an operation, which is performed completely or not at all.
+    """The outcome of an operation: it is performed completely or not at all.
 
     `decided` is None if the outcome is in doubt until the record of the decision can be read.
     `said` contains the values of the members, their refusals, and the ranks that are lost or late.

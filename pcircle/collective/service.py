@@ -43,7 +43,7 @@ _NUMBER_BITS = 20
 
 
 def fresh_number() -> int:
-    """Return a random first operation number, so that no two jobs use the same numbers."""
+    """Return a random base for operation numbers, so that jobs almost never share numbers."""
     return int.from_bytes(os.urandom(5), "big") << _NUMBER_BITS
 
 

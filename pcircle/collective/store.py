@@ -28,7 +28,7 @@ class Store(Protocol):
     """One rank's part of the state. Raises `Refused` or OSError to reject an operation."""
 
     def prepare(self, op: Op, coordinator: int, what: bytes) -> bytes:
-        """Prepare a change durably, even if this process dies; return a value for the requester."""
+        """Prepare a change that survives this process; return a value for the requester."""
         ...
 
     def look(self, what: bytes) -> bytes:
@@ -54,7 +54,7 @@ class Records(Protocol):
     """Persistent storage for decisions."""
 
     def settle(self, op: Op, commit: bool) -> bool | None:
-        """Decide an operation unless it is decided; return the decision, or None if unknown."""
+        """Decide an undecided operation; return the decision, or None if it cannot be read."""
 
     def forget(self, op: Op) -> None:
         """Remove a decision that all members have followed."""

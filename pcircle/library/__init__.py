@@ -1,7 +1,7 @@
-"""The tools as functions, which `pcircle` exports: `pcircle.copy`, `pcircle.find`, and so on.
+"""The tools as functions of `pcircle`: `pcircle.copy`, `pcircle.find`, and so on.
 
-Each function runs a command. Its keyword arguments are the options of the command, and it returns
-the object that the command writes with `--json`.
+Each function runs a command. Its keyword arguments are the options of the command. Most functions
+return the object that the command writes with `--json`; `find` and `entries` return iterators.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ _LINES = frozenset(("-print", "-printf", "-ls", "-json", "-csv", "-count", "-du"
 def copy(
     source: AnyPath | Iterable[AnyPath], target: AnyPath, **options: Unpack[keywords.CopyKeywords]
 ) -> CopyReport:
-    """Copy files and directory trees, as `fcp`.
+    """Copy files and directory trees, like `fcp`.
 
-    As with cp, an existing directory `target` takes the copies. Several sources require one.
+    As with cp, if `target` is an existing directory, the copies are placed in it. Several sources
+    require such a directory.
 
     >>> report = pcircle.copy("data", "copy", preserve=True, exclude=["*.tmp", "*.log"], jobs=2)
     >>> report.exit_code, report.files, report.failures
@@ -55,7 +56,7 @@ def copy(
 
 
 def sign(*paths: AnyPath, **options: Unpack[keywords.SignKeywords]) -> SumReport:
-    """Compute the signature of each path, as `fsum`.
+    """Compute the signature of each path, like `fsum`.
 
     `output` writes a manifest for `check`. `format="coreutils"` writes the digest of each file to
     `stdout` instead.
@@ -75,9 +76,9 @@ def check(
     rot: bool = False,
     **options: Unpack[keywords.CheckKeywords],
 ) -> SumReport:
-    """Compare a tree with a manifest or a checksum list, as `fsum --check`.
+    """Compare a tree with a manifest or a checksum list, like `fsum --check`.
 
-    `root` is by default the path that the manifest records. If `rot` is set, the check reports only
+    `root` defaults to the path that the manifest records. If `rot` is set, the check reports only
     files whose content has changed although size and time have not. The `exit_code` of the report
     is 3 if there are differences.
 
@@ -94,7 +95,7 @@ def check(
 
 
 def profile(*paths: AnyPath, **options: Unpack[keywords.ProfileKeywords]) -> ProfileReport:
-    """Profile trees by count, size, age, owner and more, as `fprof`; by default the directory `.`.
+    """Profile trees, by default `.`, by count, size, age, owner and more, like `fprof`.
 
     >>> report = pcircle.profile("data", top=1, by="ext", jobs=2)
     >>> report.counts.files.number, report.top.largest[0].path
@@ -105,10 +106,11 @@ def profile(*paths: AnyPath, **options: Unpack[keywords.ProfileKeywords]) -> Pro
 
 
 def find(*words: AnyPath, **options: Unpack[keywords.FindKeywords]) -> Results[str]:
-    """Find entries of trees by an expression, as `ffind`, and return an iterator of their paths.
+    """Find entries of trees by an expression, like `ffind`; return an iterator over their paths.
 
     `words` are paths, followed by the words of an expression. A path that is not UTF-8 is decoded
-    as by `os.fsdecode`. If the expression has actions, the elements are the lines that these print.
+    as by `os.fsdecode`. If the expression has actions, the elements are the lines that the actions
+    print.
 
     >>> found = pcircle.find("data", "-type", "f", "-size", "+1k", sort="path", jobs=1)
     >>> list(found)
@@ -123,7 +125,7 @@ def find(*words: AnyPath, **options: Unpack[keywords.FindKeywords]) -> Results[s
 
 
 def entries(*paths: AnyPath, **options: Unpack[keywords.EntriesKeywords]) -> Results[ListRow]:
-    """List entries with all attributes, as `fls`, and return an iterator of rows.
+    """List entries with all attributes, like `fls`; return an iterator over rows.
 
     Each directory is sorted by name, so the first row appears when all entries have been read. With
     `sort="none"`, rows appear as they are found.
@@ -141,7 +143,7 @@ def entries(*paths: AnyPath, **options: Unpack[keywords.EntriesKeywords]) -> Res
 
 
 def compare(a: AnyPath, b: AnyPath, **options: Unpack[keywords.CompareKeywords]) -> TreeReport:
-    """Compare two trees, as `fdiff`; the `exit_code` of the report is 3 if they differ.
+    """Compare two trees, like `fdiff`; the `exit_code` of the report is 3 if they differ.
 
     `stdout` receives a line for each difference, and the file `json_lines` an object.
 
@@ -158,9 +160,9 @@ def mirror(
     target: AnyPath | None = None,
     **options: Unpack[keywords.MirrorKeywords],
 ) -> MirrorReport:
-    """Make `target` what `source` is, as `fmirror`.
+    """Make `target` match `source`, like `fmirror`.
 
-    `apply` carries out a plan that an earlier call has written, and takes no paths.
+    `apply` carries out a plan that an earlier call wrote; such a call takes no paths.
 
     >>> report = pcircle.mirror("data", "backup", delete=True, max_delete="10%", jobs=2)
     >>> report.exit_code, report.files, report.removed
@@ -172,7 +174,7 @@ def mirror(
 
 
 def remove(*paths: AnyPath, **options: Unpack[keywords.RemoveKeywords]) -> TreeReport:
-    """Remove files and trees, as `frm`. A directory requires `recursive=True`.
+    """Remove files and trees, like `frm`. A directory requires `recursive=True`.
 
     >>> report = pcircle.remove("data", recursive=True, kind="f", min_size=3000, jobs=2)
     >>> report.exit_code, report.counts["files"]
@@ -183,7 +185,7 @@ def remove(*paths: AnyPath, **options: Unpack[keywords.RemoveKeywords]) -> TreeR
 
 
 def change(*paths: AnyPath, **options: Unpack[keywords.ChangeKeywords]) -> TreeReport:
-    """Change modes, owners, groups and access control lists, as `fchmod`.
+    """Change modes, owners, groups and access control lists, like `fchmod`.
 
     >>> report = pcircle.change("data", mode="g+rwX", recursive=True, jobs=2)
     >>> report.exit_code, report.counts["changed"]
@@ -198,7 +200,7 @@ def broadcast(
     target: AnyPath,
     **options: Unpack[keywords.BroadcastKeywords],
 ) -> BroadcastReport:
-    """Copy files and trees to the directory `target` of every node, as `fbcast`.
+    """Copy files and trees to the directory `target` on every node, like `fbcast`.
 
     >>> report = pcircle.broadcast("data", "node{rank}", jobs=2, record_dir="records")
     >>> report.exit_code, report.nodes, report.entries

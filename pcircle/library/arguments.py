@@ -1,4 +1,4 @@
-"""The arguments of the functions: keyword arguments become words of the command line of a tool.
+"""The arguments of the functions: keyword arguments become words on a tool's command line.
 
 The parser of the tool defines the keywords and the types of their values, so all functions check
 their arguments here, before a job begins. Messages of the command that mention an option are
@@ -19,7 +19,7 @@ from pcircle.cli.arguments import OptionalValue, near
 from pcircle.core.errors import require
 from pcircle.tools.commands import find_tool
 
-# Options that have a meaning only for a command.
+# Options that make sense only for a command.
 _OF_COMMANDS = frozenset(
     ("h", "help", "interval", "op_timeout", "quiet", "stats", "syslog", "verbose", "version")
 )
@@ -60,7 +60,7 @@ FUNCTIONS = {
 
 
 class ValueType(NamedTuple):
-    """The type of the value of an option: a flag, a number, a path or text.
+    """The type of an option's value: a flag, a number, a path or text.
 
     If `is_optional` is set, True stands for the default value. If `is_repeatable` is set, a
     sequence of values is accepted.
@@ -72,7 +72,7 @@ class ValueType(NamedTuple):
 
     @classmethod
     def of(cls, action: Action) -> ValueType:
-        """Return the type of the value of an option of a parser."""
+        """Return the type of the value of a parser's option."""
         if action.nargs == 0:
             return cls("flag")
         name = "text" if action.choices is not None else _TYPES.get(str(action.metavar), "text")
@@ -106,7 +106,7 @@ def keywords_of(function: str) -> tuple[str, ...]:
 def options_of(function: str) -> dict[str, tuple[str, Any]]:
     """Return the options of a function by keyword: an option string, and the parser's action.
 
-    An option has its long names, with underscores, or else its letter.
+    The keywords of an option are its long names, with underscores, or else its letter.
     """
     tool, without = FUNCTIONS[function]
     refused = {*_OF_COMMANDS, *_OF_CALLS, *without}
@@ -200,7 +200,7 @@ def flag_of(value: object, where: str) -> bool:
 
 
 def path_of(value: object, where: str) -> str:
-    """Return a path as text. Raises TypeError, also for a number, which could be a descriptor."""
+    """Return a path as text. Raises TypeError for other types, including numbers."""
     if isinstance(value, str | bytes | os.PathLike):
         return os.fsdecode(value)
     raise TypeError(f"{where} must be text or bytes, not {_type_of(value)}")

@@ -4,8 +4,8 @@ A call runs the command itself, with keyword arguments as options, so a function
 cannot differ. The command writes to a `Call` instead of the standard streams, and hands over the
 object from which it would write its JSON document.
 
-Under MPI all ranks make the same call. Only rank 0 has the result, so it is broadcast at the end:
-all ranks return the same report, or raise the same error.
+Under MPI all ranks must make the same call. Only rank 0 has the result, so it is broadcast at the
+end: all ranks return the same report, or raise the same error.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Cancel(Protocol):
 
 
 class Call:
-    """A call of a tool, which receives what the command would print.
+    """A call of a tool; receives what the command would print.
 
     `messages` receives each line of standard error, `stdout` the bytes of standard output, and
-    `progress` views of the job. An exception of these functions stops the job, and then leaves the
-    call. Implements `pcircle.core.writing.Caller`.
+    `progress` views of the job. An exception in one of these functions stops the job, and is then
+    raised by the call. Implements `pcircle.core.writing.Caller`.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Call:
                 if cancel.is_set():
                     return stop()
 
-        # It starts after local ranks have been forked, which requires a single thread.
+        # It starts after local ranks have been forked, because forking requires a single thread.
         thread = threading.Thread(target=poll, name="pcircle-cancel", daemon=True)
         thread.start()
 
@@ -134,7 +134,7 @@ class _Output(io.RawIOBase):
 
 
 class _Messages(io.TextIOBase):
-    """The standard error of a call, which passes on whole lines."""
+    """The standard error of a call; passes on whole lines."""
 
     def __init__(self, call: Call, receive: Callable[[str], object] | None) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ def run(
     words: Sequence[str] = (),
     one_of: Sequence[str] = (),
 ) -> Any:
-    """Run the tool of the public function of this name; return its report.
+    """Run the tool behind the public function of this name; return its report.
 
     `words` are added to the command line. Raises TypeError for invalid arguments, and the
     `PcircleError` of the exit code if the job was refused or did not complete. A call without any
@@ -211,10 +211,10 @@ def _error(tool: str, code: int, report: Any, message: str) -> PcircleError:
 
 
 def _delivered(call: Call, error: PcircleError | None) -> BaseException:
-    """Return the error to raise, after the signal that stopped the job reached the program.
+    """Deliver the signal that stopped the job, if any, to the program; return the error to raise.
 
     The program's own handler was replaced while the job ran, and now decides what the signal means.
-    For Ctrl-C, this is KeyboardInterrupt.
+    For Ctrl-C, Python's default handler raises KeyboardInterrupt.
     """
     if call.signal is not None:
         try:

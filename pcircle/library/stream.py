@@ -1,11 +1,12 @@
-"""Results of a job that runs while the program takes them.
+"""Results of a job that runs while the program iterates over them.
 
 The job runs on a thread. It pauses while `_MAX_PIECES` pieces of output wait, so memory does not
 grow with the number of results. Its other processes are fresh interpreters, because a process with
 threads must not be forked.
 
 Under MPI a job must run on the thread that initialized MPI. So it runs to its end first, and rank 0
-keeps the output in a file, or in memory while it is small. The other ranks have no elements.
+keeps the output in a file, or in memory while it is small. On the other ranks, the iterator is
+empty.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _IN_MEMORY_BYTES = 16 << 20
 
 
 class Results(Iterator[T], Generic[T]):
-    """An iterator over the results of a job, which starts with the first element.
+    """An iterator over the results of a job; the job starts when the first one is requested.
 
     `parse` turns a record of the output, without its `end`, into an element. `close` stops the job
     and waits for its end; so does the end of a `with` block. An iterator that is dropped stops the
@@ -50,7 +51,8 @@ class Results(Iterator[T], Generic[T]):
         is_mpi = launched().kind == "mpi"
         self._job = _JobToItsEnd(start, either) if is_mpi else _ThreadedJob(start, either)
         self._elements = (parse(record) for record in _records(self._job.pieces(), end))
-        # The collector of cycles may run on a thread of the job, which must not wait for the job.
+        # The collector of cycles may run on a thread of the job; that thread must not wait for the
+        # job.
         weakref.finalize(self, either.close)
 
     def __next__(self) -> T:
@@ -68,7 +70,7 @@ class Results(Iterator[T], Generic[T]):
 
     @property
     def report(self) -> TreeReport:
-        """Return the report of the job. Raises RuntimeError before the end of the iterator."""
+        """Return the report of the job. Raises RuntimeError until the iterator has ended."""
         if self._job.report is None:
             raise RuntimeError("the report is available only after the last result")
         return self._job.report
@@ -80,7 +82,7 @@ class Results(Iterator[T], Generic[T]):
 
 
 def _records(pieces: Iterable[bytes], end: bytes) -> Iterator[bytes]:
-    """Yield the records of an output, whose pieces may end within a record."""
+    """Yield the records of an output; its pieces may end within a record."""
     begun = b""
     for piece in pieces:
         *records, begun = (begun + piece).split(end)
@@ -90,7 +92,7 @@ def _records(pieces: Iterable[bytes], end: bytes) -> Iterator[bytes]:
 
 
 class _EitherCancel:
-    """The request of the program to stop, or the end of the iteration."""
+    """A request to stop: by the program, or because the iteration has ended."""
 
     def __init__(self, cancel: Cancel | None) -> None:
         self._cancel = cancel
