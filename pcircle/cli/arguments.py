@@ -35,7 +35,7 @@ argparse._ = str  # type: ignore[attr-defined]
 # Metavars of the options that take a number.
 _NUMBERS = ("N", "SIZE", "RATE", "T")
 _FEWEST_COLUMNS = 40
-_SUGGESTED = 2  # maximum number of options
+_SUGGESTED = 2  # maximum number of options to suggest
 _BEGUN_LETTERS = len("--v")
 _SHORT_LETTERS = len("--chars")
 
@@ -69,7 +69,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return ", ".join(f"{flag}{blank}{value}" for flag in action.option_strings)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        """Wrap a help text; break long lists and paths after a comma or slash, but no words."""
+        """Wrap help text; break long lists and paths after a comma or slash, but no words."""
         lines = [""]
         for word in text.split():
             gap = " "
@@ -93,7 +93,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class OptionalValue(argparse._StoreAction):
-    """An option with an optional value, which is written with `=`."""
+    """An option with an optional value, joined by `=`."""
 
 
 class _ShortHelp(argparse._HelpAction):
@@ -144,7 +144,7 @@ class Parser(argparse.ArgumentParser):
             long.help = "show this help (=short: the most used options)"
 
     def format_short_help(self) -> str:
-        """Return the usage, the most used options and three examples: at most 30 lines."""
+        """Return the usage, the most used options and three examples."""
         if not self._most_used:
             return self.format_help()
         formatter = self._get_formatter()
@@ -265,8 +265,7 @@ def run(
     """Parse the arguments, run the command and return the exit code; only one rank `speaks`.
 
     Errors are raised if a program called the tool, and otherwise printed. If `given` is None, the
-    arguments are those of the process. `joined` joins words that form one
-    argument.
+    arguments are those of the process. `joined` joins words that form one argument.
     """
     built = parser()
     name = built.prog

@@ -23,7 +23,7 @@ _MOMENTS = "must be like 30d, 2026-11-30, 2026-11-30T18:00, @1796061600 or file:
 
 
 def refuse_without_birth_times(paths: Iterable[bytes]) -> None:
-    """Raise UsageError if a file system of a PATH keeps no birth times, which are required."""
+    """Raise UsageError if the file system of a PATH does not store birth times."""
     for path in paths:
         if os.path.isdir(path) and birth_ns(path, None, follow=True) is None:
             reason = "its file system does not store birth times"
@@ -81,14 +81,14 @@ def _expression(option: str, text: str) -> bytes:
 
 
 def users_of(option: str, text: str) -> tuple[int, ...]:
-    """Return the numbers of users. Raises UsageError."""
+    """Return the IDs of a list of users. Raises UsageError if one is unknown."""
     import pwd  # few runs name one
 
     return _numbers(option, text, lambda name: pwd.getpwnam(name).pw_uid)
 
 
 def groups_of(option: str, text: str) -> tuple[int, ...]:
-    """Return the numbers of groups. Raises UsageError."""
+    """Return the IDs of a list of groups. Raises UsageError if one is unknown."""
     import grp  # as above
 
     return _numbers(option, text, lambda name: grp.getgrnam(name).gr_gid)

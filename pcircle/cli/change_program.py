@@ -182,7 +182,7 @@ def refuse_with_apply(options: CommonOptions, paths: Sequence[bytes]) -> None:
 
 
 def max_delete_of(option: str, text: str) -> MaxDelete:
-    """Parse a limit of removals. Raises UsageError."""
+    """Parse a limit on removals. Raises UsageError."""
     is_share = text.endswith("%")
     digits, dot, more = text.removesuffix("%").partition(".")
     is_right = all(map(_is_digits, [digits, more] if dot else [digits])) and (is_share or not dot)

@@ -171,7 +171,7 @@ class Console(Observer[R]):
         self.failures: list[FailedEntry] = []  # at most FAILURES_KEPT
         self.by_kind: Counter[tuple[int | None, str]] = Counter()
         self.log_failed: bool = False
-        self._unwritable: set[str] = set()  # the logs that could not be written
+        self._unwritable: set[str] = set()  # the logs to which a write has failed
         self._log = log
         self._actions = actions
         self._is_silent = options.silent
@@ -269,7 +269,7 @@ class Console(Observer[R]):
             self._planned.append(self._fresh("plan", lines))
 
     def sync(self) -> None:
-        """Flush the undo record to disk, after which a change may be made. Raises StoppedEarly."""
+        """Flush the plan or undo record to disk. Raises StoppedEarly."""
         if self._planned is not None:
             self._planned.sync()
 
@@ -295,7 +295,7 @@ class Console(Observer[R]):
             self.results.text([text])
 
     def _fresh(self, stream: str, text: bytes, end: bytes = b"\n") -> bytes:
-        """Return the lines of a text that no earlier run of this job has written."""
+        """Return the lines that no earlier run of this job has written."""
         return (
             text
             if self._output_log is None or not text
@@ -469,7 +469,7 @@ class Console(Observer[R]):
     ) -> dict[str, Any]:
         """Return the fields of a report of a tool that reads files.
 
-        `earlier` contains the entry and byte counts of an earlier run, which rates exclude.
+        `earlier` contains the entry and byte counts of an earlier run; rates exclude them.
         """
         elapsed_s = self.elapsed_s
         done = max(0, total.completed - earlier[0]), total.bytes_done - earlier[1]

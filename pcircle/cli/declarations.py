@@ -7,11 +7,12 @@
 
         _filters = CommonOptions.FILTERS
 
-From the class follow the parser, whose help has the sections and options in the order of the class
-(`Options.add_to`), the typed values of a command line (`Options.of`) with the checks of
-combinations, and the fields of a plan that have the name of an option (`Options.planned`). The
-string below a declaration is a paragraph of the manual, which `docs.generate` reads, like help,
-completions and the lists of options. Such a string costs nothing when the tool runs.
+`Options.add_to` derives the parser from the class; its help has the sections and options in the
+order of the class. `Options.of` checks the combinations of options on a command line and returns
+their typed values. `Options.planned` returns the values for the fields of a plan that have the name
+of an option. The string below a declaration is a paragraph of the manual. From the strings and the
+declarations, `docs.generate` generates manuals, completions and lists of options. Such a string
+costs nothing when the tool runs.
 
 `CommonOptions` declares the options of several tools. Each class inherits all their fields, but a
 command has only the options of the sections that its class lists.
@@ -40,14 +41,14 @@ _NOT_GIVEN: tuple[object, ...] = (None, False, 0)
 class Option:
     """The declaration of an option, or of several options that set one field.
 
-    `parse` converts the text of a value, or all texts of a repeatable option, given the name of the
-    option for messages. `otherwise` is the value of the field if the option is not given, unless
-    argparse has a default text. `bare` is the value of an option whose value is optional.
-    `excludes` and `requires` contain fields, or `field=text` for one value of a field; one of the
-    required options suffices. `hints` contains the words that end the refusal of an option that is
-    excluded, by its text in `excludes`. Messages about combinations use the word `called` instead
-    of a name. Completions offer `words`, or lists of the words of `word_list`, in addition to other
-    values; functions return words of modules that a command line does not need.
+    `parse` converts the text of a value, or all texts of a repeatable option; its first argument is
+    the name of the option, for messages. `otherwise` is the value of the field if the option is not
+    given, unless argparse has a default text. `bare` is the value of an option whose value is
+    optional. `excludes` and `requires` contain fields, or `field=text` for one value of a field;
+    one of the required options suffices. `hints` maps an element of `excludes` to text that is
+    appended to the message about it. Messages about combinations use the word `called` instead of a
+    name. Completions offer `words`, or lists of the words in `word_list`, in addition to other
+    values; either may be a function, if the words are in a module that parsing does not need.
     `also` are further options that set the field. A plan contains the value of an option that is
     `recorded`. A resumed job must have the same value of an option that is `same_on_resume`; if
     this is the name of a field of the plan, the values of that field are compared. The remaining
@@ -117,7 +118,7 @@ class Option:
         return copy
 
     def value(self, args: argparse.Namespace | None = None) -> Any:
-        """Return the converted value of the field, by default that of an option not given.
+        """Return the converted value of the field; without `args`, as if the option were not given.
 
         Raises UsageError.
         """
@@ -133,7 +134,7 @@ class Option:
         return found if self.parse is None else self.parse(self.name, found)
 
     def is_given(self, args: argparse.Namespace) -> bool:
-        """Return whether a command line has the option, with another value than its default."""
+        """Return whether a command line has the option, with a value other than its default."""
         value = getattr(args, self.dest, None)
         return value not in (*_NOT_GIVEN, self.arguments.get("default"))
 
@@ -160,7 +161,7 @@ class Override(dict[str, Any]):
 
 
 def override(**arguments: Any) -> Any:
-    """Declare an inherited option with other arguments, such as another help."""
+    """Declare an inherited option with other arguments, such as a different help text."""
     return Override(arguments)
 
 
@@ -190,8 +191,7 @@ class Options:
     """The options of a command, declared by the fields of a subclass.
 
     A field without an option has a plain default, or is required. Inherited options in `without`
-    are not offered. The other keyword arguments of the class replace words in braces in texts of
-    the help.
+    are not offered. The other keyword arguments of the class replace words in braces in the help.
     """
 
     declared: ClassVar[Mapping[str, Option]] = {}
@@ -241,7 +241,7 @@ class Options:
 
     @classmethod
     def field_names(cls) -> set[str]:
-        """Return the names of all fields, and of properties that are computed from them once."""
+        """Return the names of all fields and cached properties."""
         found = set()
         for base in cls.__mro__:
             annotations = vars(base).get("__annotations__", {}).items()
@@ -254,7 +254,7 @@ class Options:
         return type(self)(**{**vars(self), **changes})
 
     def planned(self, plan: type[Any]) -> dict[str, Any]:
-        """Return the values of the fields that the plan of a job has by the same names."""
+        """Return the values of the fields that also exist, by the same names, in a job's plan."""
         return {name: getattr(self, name) for name in plan.__struct_fields__ if hasattr(self, name)}
 
     def same_on_resume(self, plan: object) -> dict[str, Any]:
@@ -321,7 +321,7 @@ class Options:
 
     @classmethod
     def refuse_combinations(cls, args: argparse.Namespace) -> None:
-        """Raise UsageError if an option is given with one that it excludes, or without another."""
+        """Raise UsageError if a given option excludes another one, or requires one not given."""
         for _, given in cls.offered():
             if not given.is_given(args):
                 continue

@@ -23,7 +23,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 def number_of(kind: str, name: str) -> int:
-    """Return the number of a user ("u") or a group ("g"), by name or number. Raises ValueError."""
+    """Return the ID of a user ("u") or a group ("g"), by name or number. Raises ValueError."""
     if not name.startswith("+"):
         try:
             if kind == "u":
@@ -44,7 +44,7 @@ def number_of(kind: str, name: str) -> int:
 def _number(digits: str) -> int | None:
     """Return the value of decimal digits, or None for any other text.
 
-    If there are more than `_MAX_DIGITS` digits, the value is only known to exceed `_MAX_ID`.
+    If there are more than `_MAX_DIGITS` digits, the result is `_MAX_ID` + 1.
     """
     if not (digits.isascii() and digits.isdecimal()):
         return None

@@ -222,9 +222,9 @@ def refuse_elsewhere(path: bytes, shown: bytes) -> None:
 
 
 def strictly(roots: Sequence[Root]) -> tuple[Root, ...]:
-    """Return the roots, to be opened without following links.
+    """Return the roots, marked to be opened without following links.
 
-    Raises UsageError if one has changed.
+    Raises UsageError if one leads elsewhere than its operand.
     """
     for root in roots:
         refuse_elsewhere(os.path.join(root.holder, root.name or root.within), root.shown)

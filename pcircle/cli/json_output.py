@@ -1,4 +1,4 @@
-"""Results as JSON documents, in files that are either complete or absent.
+"""Results as JSON documents; a regular file appears only when it is complete.
 
 Scripts poll for a report and read it as soon as it appears, so it is written under a temporary name
 and renamed. Every document contains a field `schema`, the version of its format.
@@ -63,7 +63,7 @@ def write(document: JsonDocument, where: str, stdout: BinaryIO | None) -> None:
     """Write a document to the file `where`, atomically, or to `stdout` if `where` is `-`.
 
     `stdout` is None if it was closed when the process started. A FIFO, a device or an open
-    descriptor (`/dev/stdout`, `>(command)` of a shell) is written directly. Raises OSError.
+    descriptor (`/dev/stdout`, `>(command)` of a shell) is written to directly. Raises OSError.
     """
     data = encode(document)
     if where == "-":
@@ -132,7 +132,7 @@ def _problem(place: ResolvedName) -> str:
 
 
 def _is_written_in_place(place: ResolvedName) -> bool:
-    """Return whether the place is a FIFO, a device or a descriptor, which must not be replaced."""
+    """Return whether the place is a FIFO, device or descriptor, so it must not be replaced."""
     return place.descriptor or not (place.status is None or stat.S_ISREG(place.status.st_mode))
 
 

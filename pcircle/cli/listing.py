@@ -4,7 +4,7 @@ Fields cache their results, because a tree has many files, but few modes and own
 bytes, like names.
 
 Tables align words left and numbers right. They have no frames, two spaces between columns and no
-trailing spaces, so they can be pasted into a mail or split by ``awk``. Widths are measured in
+trailing spaces, so they can be pasted into an email or split by ``awk``. Widths are measured in
 terminal cells, so wide and combining characters line up. Cells are printed unchanged, and never
 wrapped.
 """
@@ -23,7 +23,7 @@ from pcircle.core.errors import UsageError
 from pcircle.core.units import NS_PER_S, format_time
 
 _HALF_A_YEAR_NS = 31_556_952 // 2 * NS_PER_S
-_MAX_KNOWN = 1 << 14  # seconds to cache before the cache is cleared
+_MAX_KNOWN = 1 << 14  # distinct seconds in a cache before it is cleared
 _UNITS = b"KMGTPEZY"
 
 RECENT, FULL_ISO = "locale", "full-iso"
@@ -134,7 +134,7 @@ class Times:
 
     @property
     def change(self) -> tuple[Any, ...]:
-        """How `native.format_entries` converts a field of times."""
+        """The arguments with which `native.format_entries` formats a field of times."""
         older = self._recent if self._is_one else self._old
         bounds = (*divmod(self._from_ns, NS_PER_S), *divmod(self._now_ns, NS_PER_S))
         return self._recent.__getitem__, older.__getitem__, *bounds
@@ -211,7 +211,7 @@ def _pieces(pattern: str) -> Sequence[str]:
 
 
 def cell_width(text: str) -> int:
-    """Return the number of terminal cells that a text occupies."""
+    """Return the number of terminal cells that text occupies."""
     if text.isascii():
         return len(text)
     return sum(map(_character_width, text))

@@ -49,7 +49,7 @@ def _filters(_: str, given: Sequence[Filter]) -> tuple[tuple[str, bytes], ...]:
 
 
 def later(function: str, module: str = "attribute_filters") -> Callable[[str, Any], Any]:
-    """Return a parser in a module of `pcircle.cli`, which is imported when it is needed."""
+    """Return a parser that imports its function from `pcircle.cli` when it is first called."""
 
     def parse(name: str, value: Any) -> Any:
         if value == ():  # of a repeatable option that is not given
@@ -116,11 +116,11 @@ class CommonOptions(Options, root="PATH", done="done"):
 
     `filters` contains arguments of `pcircle.cli.inputs.rules_of`. `files_from` restricts the job to
     the paths of a list; if `null` is set, lists are NUL-terminated. If `threads` is None, their
-    number is adaptive; if `jobs` is None, it is the number of cores. `polite` is as in `TreePlan`.
-    If `silent` is set, nothing is printed, for calls from programs. If `strict_operands` is set,
-    PATHs must be absolute, normal and without links; if `insecure_links` is set, files that options
-    name may be opened along any link. Operations that take longer than `op_timeout_s` fail.
-    `words` are the arguments as typed.
+    number is adaptive; if `jobs` is None, it is the number of cores, up to 8. `polite` is as in
+    `TreePlan`. If `silent` is set, nothing is printed, for calls from programs. If
+    `strict_operands` is set, PATHs must be absolute, normal and without links; if `insecure_links`
+    is set, files that options name may be opened through any symbolic link. Operations that take
+    longer than `op_timeout_s` fail. `words` are the arguments as typed.
     """
 
     silent: bool = False
@@ -423,7 +423,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         return limit_of(self.stop_after_s, self.stop_at_s)
 
     def refuse_without_birth_times(self, paths: Iterable[bytes]) -> None:
-        """Raise UsageError if birth times select entries, but a PATH's file system keeps none."""
+        """Raise UsageError if birth times select entries, but a PATH's file system stores none."""
         if self.wanted.by_time == "btime":
             from pcircle.cli.attribute_filters import refuse_without_birth_times
 
@@ -461,9 +461,10 @@ class CommonOptions(Options, root="PATH", done="done"):
     def refuse_others(
         cls, args: argparse.Namespace, option: str, takes: str, operands: int = 0
     ) -> None:
-        """Raise UsageError if a given `option`, which reads no files, has others beside it.
+        """Raise UsageError if `option` is combined with options of jobs or too many operands.
 
-        The option `takes` these files, and accepts a number of `operands`.
+        `takes` describes, in the message, what the option takes. Up to `operands` operands are
+        accepted.
         """
         given = {name for name, declared in cls.offered() if declared.is_given(args)}
         if given - _WITHOUT_RANKS - {option} or len(args.operands) > operands:

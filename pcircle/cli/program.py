@@ -53,7 +53,7 @@ class ToolProgram(Program):
         return f"cannot read '{show(os.fsencode(error.filename))}': {error.strerror}"
 
     def begin_log(self, path: str | None) -> None:
-        """Open the error log after all checks: a refused run keeps the old log.
+        """Open the error log; called after all checks, so that a refused run keeps the old log.
 
         Raises UsageError.
         """
@@ -63,7 +63,7 @@ class ToolProgram(Program):
     def can_lose_ranks(self) -> bool:
         """Return whether the job restarts if ranks are lost; called on rank 0 after `prepare`.
 
-        Output in complete lines is not repeated by a restarted job.
+        A restarted job does not repeat output that consists of complete lines.
         """
         return self.reads_only
 
@@ -151,7 +151,7 @@ def run_tool(program: ToolProgram, ranks: Ranks, limit_s: float | None = None) -
     if limit_s is not None:
         from pcircle.runtime.supervised import supervised
 
-        # A file operation with a limit starts a thread, which must not happen before ranks are
+        # A file operation with a limit starts a thread, but no thread may start before ranks are
         # forked: a rank would wait for this thread of its parent. Ranks that are fresh interpreters
         # have no limit.
         for module in ("pcircle.runtime.restart.job", "pcircle.transport._fork"):

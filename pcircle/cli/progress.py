@@ -11,8 +11,8 @@ takes as long as similar work has taken so far. Known work is measured in bytes,
 entries of average size. The cost of an entry and the cost of a byte are fitted to the course of the
 job, because entries may dominate its beginning and bytes its end.
 
-One large file among thousands of files does not make more large files likely. So the moment at
-which most bytes were found is excluded from the average.
+One large file among thousands of files does not make more large files likely. So the step in which
+the most bytes were found is excluded from the average.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def note_all(progress: Progress, texts: Iterable[str]) -> None:
 def describe(view: ProgressView, cells: int | None = None) -> str:
     """Return a view in one line, without the percentage.
 
-    Parts that do not fit into `cells` are omitted, the remaining time last.
+    Parts are omitted until the others fit into `cells`; the remaining time is never omitted.
     """
     left_out = 0
     while cells is not None and left_out < len(_DISPENSABLE):
@@ -304,9 +304,9 @@ def live(stream: TextIO | None) -> Progress:
 def make(mode: Mode, stream: TextIO | None, *, quiet: bool, interval_s: float) -> Progress:
     """Return the display for this mode and stream.
 
-    ``never`` selects nothing, and so does ``auto`` if `quiet`. A terminal gets a bar, unless
-    ``TERM`` shows that it cannot move its cursor; any other stream gets lines. In a function call,
-    the program receives the views.
+    ``never``, and ``auto`` if `quiet`, select a display that prints only notes. A terminal gets a
+    bar, unless ``TERM`` shows that it cannot move its cursor; any other stream gets lines. In a
+    function call, the program receives the views.
     """
     caller = CALLER.get()
     if mode != "never" and caller is not None:
@@ -337,14 +337,14 @@ class _Point(msgspec.Struct, frozen=True):
 
 
 class Pace:
-    """Records the course of a job, from which its rates and remaining time are computed."""
+    """Records the course of a job, and computes its rates and remaining time."""
 
     def __init__(self) -> None:
         self._window: deque[_Point] = deque([_Point(0.0, 0, 0)])
         self._course = [_Point(0.0, 0, 0)]
         self._step_s = 0.0
         self._sized = (0, 0)  # entries and bytes of the last view
-        self._leap = (0, 0)  # entries and bytes of the moment at which most bytes were found
+        self._leap = (0, 0)  # entries and bytes of the step in which the most bytes were found
 
     def view(
         self,
@@ -402,7 +402,7 @@ class Pace:
             self._step_s = elapsed_s / _POINTS * 2
 
     def _estimate(self, elapsed_s: float, known: WorkCounts) -> tuple[float, float | None]:
-        """Return the share that is done, and the remaining seconds; None if unknown."""
+        """Return the share that is done, and the remaining seconds or None."""
         entries, size = _expected(known, self._leap)
         per_entry, per_byte = _costs(self._course)
         took = per_entry * (known.done - known.earlier)

@@ -15,10 +15,10 @@ from pcircle.fs.entry_errors import error_name
 from pcircle.jobs.failures import FailedEntry
 
 FAILURES_KEPT = 1000
-"""The number of failures that a report lists; `failures_omitted` counts the others."""
+"""The maximum number of failures that a report lists; `failures_omitted` counts the others."""
 
 MATRIX_RANKS = 8
-"""The greatest number of ranks whose messages are printed as a matrix."""
+"""The maximum number of ranks whose messages are printed as a matrix."""
 
 PAIRS_SHOWN = 20
 
@@ -41,7 +41,7 @@ class ToolReport(msgspec.Struct, frozen=True):
 
 
 class RootSignature(msgspec.Struct, frozen=True):
-    """A root and its signature, which is None if entries below it have failed."""
+    """A root and its signature, or None if entries below it have failed."""
 
     path: str
     signature: str | None
@@ -125,8 +125,8 @@ class ReadReport(ToolReport, frozen=True, kw_only=True):
 
     `entries` counts the entries that succeeded. Of the files whose data is in an archive, `offline`
     counts the excluded files and `recalled` the files that were read. `atime_not_kept` counts the
-    files for which --open-noatime was not permitted. `failures_omitted` counts
-    failures beyond the first `FAILURES_KEPT`. For very many ranks `rank_summary` replaces `ranks`.
+    files for which --open-noatime was not permitted. `failures_omitted` counts failures beyond the
+    first `FAILURES_KEPT`. For very many ranks `rank_summary` replaces `ranks`.
     """
 
     entries: int
@@ -169,7 +169,7 @@ def failures_by_kind(counted: Mapping[tuple[int | None, str], int]) -> str:
 
 
 def shares(ranks: Sequence[RankShare], entries: int, stats: int) -> str:
-    """Return per-rank statistics as a table, including messages if `stats` is 2."""
+    """Return per-rank statistics as a table, with more columns if `stats` is at least 2."""
     header = ["rank", "node", "entries", "bytes", "share", "threads"]
     climbed = any(len(rates) > 1 for rank in ranks for rates in rank.work_per_s.values())
     rows = []
@@ -203,8 +203,8 @@ def shares(ranks: Sequence[RankShare], entries: int, stats: int) -> str:
 def messages_by_pair(ranks: Sequence[RankShare]) -> str:
     """Return tables of the messages and bytes that ranks sent to each other.
 
-    Up to `MATRIX_RANKS` ranks make matrices of at most 80 columns; of more ranks, the busiest pairs
-    are listed.
+    For up to `MATRIX_RANKS` ranks, the tables are matrices of at most 80 columns; for more ranks,
+    the busiest pairs are listed.
     """
     from pcircle.cli import listing
 
@@ -226,7 +226,7 @@ def messages_by_pair(ranks: Sequence[RankShare]) -> str:
 
 
 def _short(count: int) -> str:
-    """Return a count in at most six characters."""
+    """Return a count in few characters, such as 12,345, 1,234k or 56M."""
     if count < 100_000:
         return format_count(count)
     thousands = round(count / 1000)

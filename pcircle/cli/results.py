@@ -61,13 +61,13 @@ class Results:
 
     @property
     def summary_stream(self) -> TextIO | None:
-        """Return the stream for a summary, which is a message to a program, not a result."""
+        """Return the stream for a summary: to a calling program it is a message, not a result."""
         return self.stream if CALLER.get() is None else standard_error()
 
     def write(self, where: str, write: Callable[[], None]) -> None:
         """Call `write`, which may raise OSError; `where` is the file in the message.
 
-        A closed standard stream is a failure without a message.
+        A broken pipe on a standard stream is a failure without a message.
         """
         try:
             write()

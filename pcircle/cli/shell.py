@@ -65,8 +65,8 @@ def logging(
 ) -> Callable[[argparse.Namespace], int]:
     """Wrap `carry_out` so that it logs the end of the command, if requested.
 
-    Only the rank that `speaks` writes the line. If the command fails, the other ranks give it time
-    to do so, because a launcher may end all ranks after the first failure.
+    Only the rank that `speaks` writes the line. If the command fails, the other ranks give that
+    rank time to do so, because a launcher may end all ranks when the first one fails.
     """
 
     def run(args: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 Until the job handles signals itself, Ctrl-C ends the process directly: no code could catch a
 KeyboardInterrupt in the middle of an import, and some extension modules do not survive it.
 
-At the end, all files are written and closed, and the process ends at once: finalizing the
+At the end, all files have been written and closed, so the process exits at once: finalizing the
 interpreter would take a fifth of the time of a copy of three files. Under a launcher it is
 finalized, because MPI libraries need it, but without a last garbage collection, which would take
 longer than the rest.

@@ -24,7 +24,7 @@ def stop_at_s(option: str, text: str) -> float:
 
 
 def limit_of(after_s: float | None, at_s: float | None) -> TimeLimit | None:
-    """Return the limit of a job that starts now, given its duration or end since the epoch."""
+    """Return the limit of a job that starts now, from its duration or the time of its end."""
     now_s = time.monotonic()
     if after_s is not None:
         text = f"--stop-after {format_duration(after_s)}"

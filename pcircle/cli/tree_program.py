@@ -79,7 +79,7 @@ class WalkProgram(ToolProgram, Generic[T]):
         return working_directory()
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """Return further fields of the plan, which rank 0 determines. Raises UsageError."""
+        """Return further fields of the plan, on rank 0. Raises UsageError."""
         return {}
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
@@ -112,7 +112,7 @@ class WalkProgram(ToolProgram, Generic[T]):
         return False
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """Open the output files after all checks: a refused run keeps old files.
+        """Open the output files; called after all checks, so that a refused run keeps old files.
 
         Raises UsageError.
         """
