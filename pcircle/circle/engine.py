@@ -136,7 +136,7 @@ class Engine(Generic[I, R]):
         return out
 
     def seed(self, items: Iterable[I], now_s: float) -> None:
-        """Set the initial items of the job, which may be none. Called once, on rank 0."""
+        """Set the initial items of the job, if there are any. Called once, on rank 0."""
         if self._aborted:
             return
         if self._seeded:
@@ -425,7 +425,7 @@ class Engine(Generic[I, R]):
     # ---- rounds and phases -----------------------------------------------------
 
     def show_progress(self, now_s: float) -> None:
-        """On rank 0, start a progress round now, which results in `ShowProgress`."""
+        """On rank 0, start a progress round now; it ends with a `ShowProgress` instruction."""
         if self.phase == WORKING:
             self._send_all(self.progress.ask(now_s))
             self._advance(now_s)

@@ -47,7 +47,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
 
 
 class Activity(msgspec.Struct):
-    """Counters of a rank's activity, which show how evenly a job is balanced."""
+    """Counters of a rank's activity, to show how evenly a job is balanced."""
 
     items: int = 0
     spawned: int = 0

@@ -1,7 +1,7 @@
 """The invariants of the protocol, as functions that raise AssertionError.
 
 `check_rank` examines one engine. `check_job` examines all engines of a job and the messages between
-them, which only a simulator can see.
+them; only a simulator can see all of these.
 """
 
 from __future__ import annotations

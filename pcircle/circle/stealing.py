@@ -150,7 +150,7 @@ class VictimPolicy(Protocol):
 
 
 class RandomVictims:
-    """The policy of DRQS, which chooses uniformly among all other ranks."""
+    """The policy of DRQS: chooses uniformly among all other ranks."""
 
     def __init__(self, rank: int, size: int) -> None:
         self._rank = rank

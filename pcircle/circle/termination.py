@@ -44,11 +44,11 @@ receive it. One wave of the same counters is sufficient, and the round that coll
 such a wave. Further waves follow only if it finds messages in flight. When there are none, rank 0
 gives its own account and concludes. (After an abort the waves precede the accounts, because
 messages in flight must not reach ranks that have already given theirs.) Once a rank is draining,
-the only counted messages that it sends are answers, and notices to rank 0, which rank 0 answers.
-Each message has at most one answer, sent in the same step. A rank reports when it is draining and
-passive, and has received the answers to its notices. It also waits for the answer to its own
-request, but only so that the first wave rarely fails: the argument requires only that a rank starts
-nothing new.
+the only counted messages that it sends are answers, and notices to rank 0. Rank 0 answers each
+notice. Each message has at most one answer, sent in the same step. A rank reports when it is
+draining and passive, and has received the answers to its notices. It also waits for the answer to
+its own request, but only so that the first wave rarely fails: the argument requires only that a
+rank starts nothing new.
 
   Consider a chain: a message, its answer, the answer to that, and so on. An answer
   is on the same side of its sender's report as the message that it answers. So a
@@ -259,7 +259,7 @@ class TokenRing:
         self._count += 1
 
     def received(self) -> None:
-        """Count a message, which may have made this rank active behind the token."""
+        """Count a message; it may have made this rank active after the token passed."""
         self._count -= 1
         self._black = True
 

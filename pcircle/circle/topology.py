@@ -25,7 +25,7 @@ class NodeMap:
 
 
 class TreePosition:
-    """A rank's position in the tree of all ranks, whose root is rank 0.
+    """A rank's position in the tree of all ranks; rank 0 is the root.
 
     The first ranks of all nodes form a k-ary tree, and so do the ranks of each node below its first
     rank. A value that is summed up the tree therefore crosses between nodes once per node, not once

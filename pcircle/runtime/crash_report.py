@@ -43,7 +43,7 @@ def write_report(error: BaseException, doing: str) -> str:
 
 
 def report_directory() -> str:
-    """Return the directory for reports, which does not depend on the working directory."""
+    """Return the directory for reports; it does not depend on the working directory."""
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
         state = os.path.join(os.path.expanduser("~"), ".local", "state")

@@ -200,7 +200,7 @@ class Task(ABC, Generic[I, R]):
         """Process one item on a worker thread.
 
         Return the item's result. If the item spawned in a structured task, return any value
-        instead, which `join` receives on the same rank.
+        instead; `join` receives it on the same rank.
         """
 
     def join(self, item: I, own: Any, merged: R, context: Context[I]) -> R:
@@ -351,7 +351,7 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True):
 
     @property
     def counts(self) -> tuple[tuple[int, ...], ...]:
-        """Rows of counts, whose sum covers all ranks that answered."""
+        """Rows of counts; their sum covers all ranks that answered."""
         if self.summary is not None:
             return (self.summary.counts,)
         return tuple(report.counts for report in self.reports)

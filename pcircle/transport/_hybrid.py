@@ -88,7 +88,7 @@ class NodeProcesses:
     """The local processes of a node, including this one.
 
     `trouble` explains why the other processes could not be started. MPI must be initialised even
-    then, to report the failure to the ranks on other nodes, which are waiting.
+    then, because the ranks on other nodes are waiting, and must receive a report of the failure.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,8 +1,8 @@
 """Ranks on one machine: forked processes, with a stream socket between each pair.
 
 All sockets are created before the first fork, so they need no names and no cleanup. If a rank dies,
-the kernel closes its sockets, which the other ranks notice. A rank waits for all its peers in one
-epoll call, so an idle rank uses no CPU time.
+the kernel closes its sockets, and the other ranks notice that. A rank waits for all its peers in
+one epoll call, so an idle rank uses no CPU time.
 
 A frame consists of its length (8 bytes) and that many bytes. A rank that closes sends a goodbye,
 which is a length that no frame can have. End of file without a goodbye means that the rank is lost.
@@ -324,7 +324,7 @@ class LocalTransport:
         peer.head = bytes(scratch[at:end])
 
     def _forget(self, peer: _Peer) -> None:
-        """Drop *peer*, whose connection has ended."""
+        """Drop *peer*, because its connection has ended."""
         del self._peers[peer.rank]
         del self._by_fd[peer.fd]
         self._drop_queue(peer)

@@ -185,7 +185,7 @@ class MpiChannel:
     def agree(self, code: int, turn: Callable[[float], object], ends_at: float) -> list[int] | None:
         """Return the codes of all ranks once all have called this, or None at *ends_at*.
 
-        Calls *turn* meanwhile, which must receive the messages of ranks that are still running.
+        Meanwhile calls *turn*, which must receive the messages of ranks that are still running.
         Afterwards nothing is in flight on the communicator, so MPI can be finalised without
         waiting.
         """

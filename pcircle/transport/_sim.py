@@ -91,7 +91,7 @@ class Conditions(msgspec.Struct, frozen=True):
 
 
 class _JobAborted(BaseException):
-    """Raised by `abort`, which does not return, to leave the program."""
+    """Raised by `abort` to leave the program, because `abort` must not return."""
 
 
 class _Rank:

@@ -43,7 +43,7 @@ _MAIN = "__main__"
 _IMPORTED_MAIN = "__mp_main__"
 _BEGIN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import serve; serve()"
 
-# Set while a rank imports the main module, whose top level must not start a job.
+# Set while a rank imports the main module; the module's top level must not start a job.
 importing_main = threading.Event()
 
 UNGUARDED = """\

@@ -107,7 +107,7 @@ def mpi_is_loaded() -> bool:
 
 
 def forget_closed(environ: MutableMapping[str, str]) -> None:
-    """Remove the variables of closed connections, which would make MPI end the process."""
+    """Remove the variables of closed connections, because they make MPI end the process."""
     for name in launched().closed:
         environ.pop(name, None)
 

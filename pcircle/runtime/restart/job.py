@@ -183,7 +183,7 @@ def run_restartable(program: RestartableProgram, ranks: int) -> int:
                 return job.code if late and job.code is not None else code
             ranks, job.lost = max(1, ranks - len(job.lost)), ()
             # Idle workers end without being closed. Their helper threads end when the task is
-            # closed, which must wait until the workers no longer use its descriptors.
+            # closed, but it must not be closed while workers use its descriptors.
             ended = _await_condition(lambda: not has_live_workers())
             if ended:
                 job.close()

@@ -26,7 +26,7 @@ _OF_RANK = b',"rank":'  # the part of an action's line from here on depends on t
 
 
 class _RecordStore:
-    """The records of one stream, which all have the same terminator."""
+    """The records of one stream, all with the same terminator."""
 
     def __init__(self, end: bytes) -> None:
         self.end = end
