@@ -61,7 +61,7 @@ class Engine(Generic[I, R]):
     """The state machine of one rank of a job.
 
     `merge` combines two results and must be associative and commutative. `measure` returns this
-    rank's progress counters. `report` returns the rank's encoded report for the final account, and
+    rank's progress counters. `report` returns the rank's encoded report for the final account.
     `contribution`, which is called afterwards, returns the value that the rank adds to the result.
     Any thread may add values to `outbox` at any time; they are sent to rank 0 in batches. A driver
     calls an event method, then executes the instructions that `take` returns. It calls `tick` no

@@ -17,8 +17,8 @@ round is complete.
 
 An answer is never assumed: a commit waits until the last one arrives. Rounds do not overlap. A
 round that is open when the accounts are gathered is abandoned; its late answers are recognised by
-their number. If items of a rank wait for a commit, as in verification, and the rank has nothing
-else to do, it urges rank 0 to open the next round early. An urged round still waits as long as the
+their number. If items of a rank wait for a commit, as in verification, and nothing else is left to
+do, the rank urges rank 0 to open the next round early. An urged round still waits as long as the
 previous round took, or for the period if that is shorter.
 """
 

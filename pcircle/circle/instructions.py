@@ -16,7 +16,7 @@ from pcircle.circle.messages import FinalAccount, I, Message, Parcel, ProgressSu
 class EngineSettings(msgspec.Struct, frozen=True):
     """The options of an engine.
 
-    `workers` is the number of items that this rank runs at once, and `ahead` the number of items
+    `workers` is the number of items that this rank runs at once. `ahead` is the number of items
     that it starts in advance, so that a worker need not wait for the next one. `victims` is
     "random", "nearest", or "auto", which means "nearest" if there are several nodes and not all of
     them run a single rank. A rank without work makes `tries` attempts to steal and then relies on

@@ -5,8 +5,8 @@ spawned children. It stays on the rank that processed the item and counts the ch
 results, wherever they are processed. It merges results as they arrive, so it holds one result,
 however many children there are. The rank then runs the item's completion, whose return value is the
 result for the item's own parent. Joins belong to the engine and not to the runtime, because
-matching results to children is part of the protocol, and the simulator tests the protocol for lost
-and duplicated results.
+matching results to children is part of the protocol. The simulator tests the protocol for lost and
+duplicated results.
 
 Bundles return the results of stolen items. A rank that receives a share of another rank's queue, a
 *bundle*, normally returns all its results in one message. The items of the share are grouped by the
@@ -24,9 +24,9 @@ join needs all of them anyway.
 
 Near the end of a job single items travel from rank to rank. Returning a result through all of these
 ranks, one after the other, would dominate the time to finish. So a rank that gives away the last
-items of a slot also transfers the slot: the results merged so far travel with the items, the proxy
-is deleted, and the final result is sent directly to the rank that owns the slot. The owner still
-receives one result per slot.
+items of a slot also transfers the slot. The results merged so far travel with the items, and the
+proxy is deleted. The final result is then sent directly to the rank that owns the slot. The owner
+still receives one result per slot.
 """
 
 from __future__ import annotations

@@ -93,9 +93,9 @@ class FinalAccount(msgspec.Struct, Generic[R], frozen=True, array_like=True):
 
     `reports` are the ranks' encoded reports, one per rank, or one for all ranks of a large job
     (`EngineSettings.rank_rows`). `value` is the merged result of unstructured work, `code` the
-    worst exit code, `reasons` its causes, `silent` the ranks that did not answer in time, and
-    `open_joins` the number of joins that were open at an abort. `more_reasons` and `more_silent`
-    count the elements that exceed the maximum lengths of `reasons` and `silent`.
+    worst exit code, and `reasons` its causes. `silent` lists the ranks that did not answer in time,
+    and `open_joins` is the number of joins that were open at an abort. `more_reasons` and
+    `more_silent` count the elements that exceed the maximum lengths of `reasons` and `silent`.
     """
 
     reports: tuple[bytes, ...] = ()

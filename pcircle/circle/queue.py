@@ -1,11 +1,11 @@
 """A rank's queue of parcels: the rank works at one end, thieves steal from the other.
 
-The rank's own end is last-in first-out, so that a walk is depth first and holds the siblings along
-one path in memory, not a whole level of the tree. The steal end is first-in first-out, so its
-parcels are nearest the root and therefore usually the largest. Both ends are in memory. Beyond a
-threshold the *middle* is spilled as segments to external storage and read back, in order, when an
-end is empty. Unless a thief has requested more (`gathers`), a queue therefore holds at most about
-`1.75 * high` parcels in memory.
+The rank's own end is last-in first-out. So a walk is depth first, and holds the siblings along one
+path in memory, not a whole level of the tree. The steal end is first-in first-out, so its parcels
+are nearest the root and therefore usually the largest. Both ends are in memory. Beyond a threshold
+the *middle* is spilled as segments to external storage and read back, in order, when an end is
+empty. Unless a thief has requested more (`gathers`), a queue therefore holds at most about `1.75 *
+high` parcels in memory.
 
     steal end                                                own end
     head (memory) | segment | segment | ... | segment | tail (memory)

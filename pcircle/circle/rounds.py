@@ -157,9 +157,9 @@ class GatherRound(Generic[R]):
 
     `account` returns this rank's own account, and is called when the rank is idle and its children
     have answered. `merge` merges the accounts' values. The parameter `counted` returns the numbers
-    of messages that this rank has sent and received; the property `counted` adds those of the ranks
-    below. A child that is `lost`, or that does not answer within `patience_s` after `hurry`, is
-    listed as silent. The state of the ranks below it is then unknown too.
+    of messages that this rank has sent and received. The property `counted` adds the numbers of the
+    ranks below. A child that is `lost`, or that does not answer within `patience_s` after `hurry`,
+    is listed as silent. The state of the ranks below it is then unknown too.
     """
 
     def __init__(

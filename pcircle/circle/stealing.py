@@ -27,10 +27,10 @@ valid. If messages cross, a registration may be known only to the neighbour, and
 then registers again. It is never known only to the waiting rank; otherwise that rank would wait
 forever.
 
-At the start no rank needs to send a registration, because each one but rank 0 counts as registered
-with its parent in the binomial tree: the rank whose number lacks its highest bit. The work of rank
-0 flows down that tree, half of it to the largest subtree. If every rank were registered with all
-its neighbours, most of these registrations would be served too late.
+At the start no rank needs to send a registration. Each one but rank 0 counts as registered with its
+parent in the binomial tree: the rank whose number lacks its highest bit. The work of rank 0 flows
+down that tree, half of it to the largest subtree. If every rank were registered with all its
+neighbours, most of these registrations would be served too late.
 """
 
 from __future__ import annotations
@@ -175,14 +175,14 @@ class RandomVictims:
 class NearestVictims:
     """The policy of PA-DRQS: first a rank of the same node, then one of another node.
 
-    Every rank works, including the leader of the node. When a rank requests work from the leader
-    after another neighbour has refused, the leader gives work if it has any, and otherwise passes
-    the request on to another node. The answer is sent directly to the rank that needs work. So, on
-    a node with several ranks, a request leaves the node only after one of its ranks has refused,
-    and only through the leader. Work travels once. (The leaders of LaFon et al. steal for
-    themselves, and their neighbours then steal from them. In simulated jobs of 200 ranks on nodes
-    of 32 that cost a sixth of the total time, because the leader's work was gone before most
-    neighbours had requested it.)
+    Every rank works, including the leader of the node. A rank that another neighbour has refused
+    may request work from the leader. The leader gives work if it has any, and otherwise passes the
+    request on to another node. The answer is sent directly to the rank that needs work. So, on a
+    node with several ranks, a request leaves the node only after one of its ranks has refused, and
+    only through the leader. Work travels once. (The leaders of LaFon et al. steal for themselves,
+    and their neighbours then steal from them. In simulated jobs of 200 ranks on nodes of 32 that
+    cost a sixth of the total time, because the leader's work was gone before most neighbours had
+    requested it.)
     """
 
     def __init__(self, nodes: Locality) -> None:

@@ -48,9 +48,9 @@ class Option:
     one of the required options suffices. `hints` maps an element of `excludes` to text that is
     appended to the message about it. Messages about combinations use the word `called` instead of a
     name. Completions offer `words`, or lists of the words in `word_list`, in addition to other
-    values; either may be a function, if the words are in a module that parsing does not need.
+    values. Either may be a function, if the words are in a module that parsing does not need.
     `also` are further options that set the field. A plan contains the value of an option that is
-    `recorded`. A resumed job must have the same value of an option that is `same_on_resume`; if
+    `recorded`. A resumed job must have the same value of an option that is `same_on_resume`. If
     this is the name of a field of the plan, the values of that field are compared. The remaining
     arguments are those of argparse; an option without any of them is a flag.
     """

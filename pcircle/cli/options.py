@@ -118,7 +118,7 @@ class CommonOptions(Options, root="PATH", done="done"):
     the paths of a list; if `null` is set, lists are NUL-terminated. If `threads` is None, their
     number is adaptive; if `jobs` is None, it is the number of cores, up to 8. `polite` is as in
     `TreePlan`. If `silent` is set, nothing is printed, for calls from programs. If
-    `strict_operands` is set, PATHs must be absolute, normal and without links; if `insecure_links`
+    `strict_operands` is set, PATHs must be absolute, normal and without links. If `insecure_links`
     is set, files that options name may be opened through any symbolic link. Operations that take
     longer than `op_timeout_s` fail. `words` are the arguments as typed.
     """

@@ -2,8 +2,8 @@
 
 A `bytearray` of 128 KiB or more begins 16 bytes into a page, because malloc allocates it with mmap
 and puts its own header first. If the kernel copies with one instruction (`rep movsb`), that offset
-is expensive: an AMD EPYC copied at 1.6 GB/s to addresses 8 to 16 bytes into a page and at 6 GB/s
-elsewhere, and an Intel Xeon loses 5 to 15% if the offset is not a multiple of 64 bytes
+is expensive. An AMD EPYC copied at 1.6 GB/s to addresses 8 to 16 bytes into a page and at 6 GB/s
+elsewhere. An Intel Xeon loses 5 to 15% if the offset is not a multiple of 64 bytes
 (`docs/benchmarks.rst`; `python -m tests.benchmarks.alignment` measures it). Buffers from this
 module therefore begin at a page boundary.
 

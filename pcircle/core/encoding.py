@@ -4,8 +4,8 @@ A name consists of bytes, which Python decodes with the encoding of the locale. 
 cp932 and Johab decode different names to the same text, so that two files could be confused. In
 UTF-8 locales Python's decoding is reversible, because bytes that are not characters become lone
 surrogates. In any other locale this module decodes every byte that is not ASCII to a lone
-surrogate, from which `os.fsencode`, and every call that takes a path, restores the original bytes
-in any encoding.
+surrogate. From these, `os.fsencode` and every call that takes a path restore the original bytes in
+any encoding.
 
 In such a locale, text that Python itself has decoded (`sys.argv`, entries of a scan by descriptor)
 is replaced by a decoding of the original bytes.

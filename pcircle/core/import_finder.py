@@ -1,21 +1,22 @@
 """An import finder that makes two file system calls per module, where Python makes six or more.
 
 Ten thousand ranks that start together read the same two hundred modules from one shared file
-system. For each module, Python stats every folder on the search path until one contains the module,
-stats the source twice, opens the compiled file, and stats that twice. This finder lists each folder
-once, and one stat of the source shows whether the compiled file is current, so only a stat and an
-open remain. Python still handles the compiled files: they are validated as usual, and written if
-missing.
+system. For each module, Python stats every folder on the search path until one contains the module.
+It then stats the source twice, opens the compiled file, and stats that twice. This finder lists
+each folder once, and one stat of the source shows whether the compiled file is current, so only a
+stat and an open remain. Python still handles the compiled files: they are validated as usual, and
+written if missing.
 
 A command installs the finder for its own process (`pcircle.cli.startup`), ahead of Python's
 `PathFinder`. Importing the package as a library leaves Python's finders alone. Python's finders
 also handle everything that is not a plain file in a listed folder: namespace packages, archives,
-and files that were created after the listing, unless a later folder contains a file of that name.
+and files that were created after the listing. (A file of the same name in a later folder hides
+these, however.)
 
 While msgspec is being imported, typing_extensions is hidden. msgspec imports it if it is installed,
-but needs nothing from it since Python 3.11, and the imports of typing_extensions take a tenth of
-the startup time. Other modules that every start would import but few runs use are executed on first
-use (`_DEFERRED`).
+but needs nothing from it since Python 3.11. The imports of typing_extensions take a tenth of the
+startup time. Other modules that every start would import but few runs use are executed on first use
+(`_DEFERRED`).
 
 This module imports nothing from the package.
 """

@@ -8,7 +8,7 @@ starts.
 
 Required packages are not tried out, because the tests verify that they run on old processors. Nor
 are ctypes and sqlite3, which are part of Python. MPI, which is imported only if a launcher or
-``--transport`` requests it, is not tried out either: a child of a rank must not load it a second
+``--transport`` requests it, is not tried out either. A child of a rank must not load it a second
 time, and the launcher reports the signal that ended a rank.
 
 This module imports nothing else from pcircle.

@@ -2,9 +2,10 @@
 
 A plan is a file of JSON lines. The first line names the tool and the PATHs. The last line contains
 the number of entries; if it is missing, writing the plan was interrupted, and the plan is refused.
-Each of the other lines describes an entry on which the tool would act: the number of its PATH, the
-percent-encoded path below that PATH, and kind, inode, size and modification time. Each line ends
-with a checksum (`pcircle.jobs.plan_output`). All checksums are verified before the first action.
+Each of the other lines describes an entry on which the tool would act. It contains the number of
+its PATH, the percent-encoded path below that PATH, and kind, inode, size and modification time.
+Each line ends with a checksum (`pcircle.jobs.plan_output`). All checksums are verified before the
+first action.
 
 The run that carries out a plan converts it to a list (`pcircle.fs.lists`) and walks only the
 entries in that list. So a plan may be larger than memory, and its entries are divided among the

@@ -7,8 +7,8 @@ pool.
 
 `SpillFile` stores the middle of a long queue in one temporary file per rank. A segment is written
 at the end of the file. A rank takes its own items last-in first-out, so the next segment to be
-fetched is usually the last one in the file, and fetching it truncates the file. The file has no
-name, so a killed job leaves nothing behind.
+fetched is usually the last one in the file. Fetching that segment truncates the file. The file has
+no name, so a killed job leaves nothing behind.
 """
 
 from __future__ import annotations

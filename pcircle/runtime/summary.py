@@ -6,8 +6,8 @@ sends its account up the tree merges its children's summaries into its own. So t
 account does not depend on the number of ranks.
 
 Merging is associative and commutative, so the summary does not depend on the shape of the tree.
-This includes the histograms: a bin of level 0 spans at most 1.6 % of its values, a bin of each
-higher level combines two bins of the level below, and a histogram is stored at the lowest level at
+This includes the histograms. A bin of level 0 spans at most 1.6 % of its values, and a bin of each
+higher level combines two bins of the level below. A histogram is stored at the lowest level at
 which it has at most `MAX_BINS` bins. All figures are integers.
 """
 

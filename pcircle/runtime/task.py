@@ -1,9 +1,10 @@
 """The interface between the engine and its users: tasks, contexts and observers.
 
-A task defines the initial items of a job (`seed`), how an item is processed and spawns further
-items (`process`), how two results are merged (`merge`), and what to do when everything that an item
-spawned is complete (`join`). The engine distributes the items and detects completion. The library
-of LaFon et al. (2012) had create and process callbacks; joins are an addition.
+A task defines the initial items of a job (`seed`), and how an item is processed and spawns further
+items (`process`). It also defines how two results are merged (`merge`), and what to do when
+everything that an item spawned is complete (`join`). The engine distributes the items and detects
+completion. The library of LaFon et al. (2012) had create and process callbacks; joins are an
+addition.
 
     class Walk(Task[bytes, int]):
         def seed(self): return [b"/usr"]
@@ -337,9 +338,10 @@ class RankReport(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 class Outcome(msgspec.Struct, Generic[R], frozen=True):
     """The outcome of a job, on rank 0.
 
-    `code` is the exit code that the engine determined, `reasons` explain why the job stopped early,
-    `silent` are the ranks that did not answer at the end, and `result` is the merged result or
-    None. A job of more than `EngineSettings.rank_rows` ranks has a `summary` instead of `reports`.
+    `code` is the exit code that the engine determined, and `reasons` explain why the job stopped
+    early. `silent` are the ranks that did not answer at the end, and `result` is the merged result
+    or None. A job of more than `EngineSettings.rank_rows` ranks has a `summary` instead of
+    `reports`.
     """
 
     code: int

@@ -1,9 +1,9 @@
 """The channel from worker threads to the engine, for everything except results of items.
 
-Each call is passed to the main thread, where it becomes an engine event, in the order of the calls
-and before the end of the item. Notices for rank 0 are added to the engine's outbox instead. A
-worker that produces more notices than rank 0 can process is blocked, so that the outboxes of
-thousands of ranks, and rank 0's inbox, stay small.
+Each call is passed to the main thread, where it becomes an engine event. The order of calls is
+kept, and all of an item's calls precede its end. Notices for rank 0 are added to the engine's
+outbox instead. A worker that produces more notices than rank 0 can process is blocked, so that the
+outboxes of thousands of ranks, and rank 0's inbox, stay small.
 
 `PartedTask` is the base class of tasks with one part per worker thread. Each part has its own
 counters, buffers and open directories, so that the hot loops need no lock. State that belongs to
@@ -95,8 +95,8 @@ class SpawnBacklog:
     """Counts the items that workers have spawned but the engine has not accepted yet.
 
     The engine accepts them at once unless the rank's main thread is busy, for example sorting on
-    rank 0. A worker that lists millions of entries in the meantime would fill the memory, because a
-    long queue spills to disk, but items waiting to enter the queue do not.
+    rank 0. A worker that lists millions of entries in the meantime would fill the memory. A long
+    queue spills to disk, but items waiting to enter the queue do not.
     """
 
     def __init__(self) -> None:

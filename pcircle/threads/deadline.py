@@ -6,9 +6,9 @@ operation to a helper thread and waits for the result. When the limit expires, t
 ETIMEDOUT, the entry is reported like any other failure, and the worker continues with a new helper.
 The old helper remains until the system call returns, and its late result is dropped.
 
-While a limit is set, the functions of `os` that access file systems are replaced by versions that
-do this when a worker thread calls them. Look-ups are limited on all threads, because some precede
-the workers. Tools that read files use these functions for every access. The native functions are
+While a limit is set, functions of `os` that access file systems are replaced by versions that apply
+it to the calls of worker threads. Look-ups are limited on all threads, because some precede the
+workers. Tools that read files use these functions for every access. The native functions are
 replaced by their Python twins (`pcircle.fs.stats.within_limit`), which call `os`. Data is read into
 the helper's own memory, so that a late result never overwrites anything else. A limit costs some 20
 µs per call; without a limit there is no cost.

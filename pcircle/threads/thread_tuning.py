@@ -1,6 +1,6 @@
 """Find how many threads to use, by hill climbing on measured throughput.
 
-On a parallel file system an operation may take a millisecond in which the thread does nothing, so
+On a parallel file system an operation may take a millisecond in which the thread does nothing. So
 dozens of threads can be dozens of times as fast. On a local file system threads compete for the
 interpreter lock, and a second thread may slow everything down. Users should not have to know which
 case applies, so each rank measures.
@@ -10,8 +10,8 @@ threads for the next window, starting with one. It considers three quantities:
 
 - *Waiting*: the share of the window in which the threads neither ran nor wanted to run, from their
   processor time and the kernel's run delay (`/proc/self/task/*/schedstat`). Waiting for the
-  interpreter lock looks the same, so the time in which other threads of the process could hold the
-  lock, because they ran or were kept from running, is subtracted. More threads do not help if the
+  interpreter lock looks the same. So the time is subtracted in which other threads of the process
+  could hold the lock, because they ran or were kept from running. More threads do not help if the
   threads do not wait, or if the lock is held nearly all the time.
 - *Run delay*: if threads are ready but have no processor for a large part of the time, nothing can
   be learned about the file system, and the search steps down. The kernel accounts for a delay when
@@ -20,7 +20,7 @@ threads for the next window, starting with one. It considers three quantities:
   achieve a fair part of the possible gain; otherwise it is reverted, and retried after an interval
   that doubles each time. From time to time a step down is tried, and kept if it costs nothing.
 
-Small trees are finished before much can be measured, so if the threads only wait in the first short
+Small trees are finished before much can be measured. So if the threads only wait in the first short
 window, the search starts at eight threads.
 
 This is hill climbing as in any adaptive concurrency limit. Excluding run delay keeps ranks on a
@@ -105,8 +105,8 @@ class ThreadCountSearch:
         """Evaluate a short first window, even if no operation was completed in it.
 
         If the threads only waited, start with a number of threads that costs little if it does not
-        pay off, because a walk of a small tree ends before a regular search could reach it. Return
-        the number of threads to use.
+        pay off. The walk of a small tree would end before a regular search reached that number.
+        Return the number of threads to use.
         """
         waiting, lock_free = _shares(window, self.threads)
         if not self._index and not self._trial and min(waiting, lock_free) > _ALL:

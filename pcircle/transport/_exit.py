@@ -1,6 +1,6 @@
 """Helpers for the end of a rank's process: error reports, exit codes and open descriptors.
 
-No caller can catch an exception that leaves a rank's body: a forked child must never return into
+No caller can catch an exception that leaves a rank's body. A forked child must never return into
 its parent's code, and under MPI a rank that just unwinds leaves the other ranks hanging. All
 transports use this module to report the exception and to choose the exit code.
 """
@@ -78,9 +78,9 @@ def close_descriptors(except_fd: int = -1) -> None:
     """Release all files except *except_fd*, if other threads could delay the end of this process.
 
     A thread that hangs in the kernel would keep the files open, so the reader of a pipe would wait
-    for it. The other threads run until the process ends, so no descriptor number may become free: a
-    thread could write to a file that another thread has just opened. So the standard descriptors
-    are redirected to /dev/null, and all others to a descriptor on which all calls fail.
+    for it. The other threads run until the process ends, so no descriptor number may become free.
+    Otherwise a thread could write to a file that another thread has just opened. So the standard
+    descriptors are redirected to /dev/null, and all others to a descriptor on which all calls fail.
     """
     if threading.active_count() == 1:
         return

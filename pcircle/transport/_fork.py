@@ -193,9 +193,9 @@ def launch_local(size: int, body: Body) -> int:
     with another code. An exception from rank 0's body propagates after the children have been
     killed. Must be called from the main thread while it is the only thread.
 
-    In a child the body starts with `HELD_SIGNALS` blocked, because it has no handlers yet: if a
-    signal that is meant for the whole job killed the child, the rank would appear lost. The body
-    unblocks them when it is ready.
+    In a child the body starts with `HELD_SIGNALS` blocked, because it has no handlers yet. If a
+    signal for the whole job killed the child, the rank would appear lost. The body unblocks them
+    when it is ready.
 
     Raises UsageError if the system does not allow that many processes or descriptors.
     """

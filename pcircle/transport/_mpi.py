@@ -6,7 +6,7 @@ travels in fragments. The tag marks whether more fragments follow, and MPI keeps
 of ranks, so fragments need no header.
 
 MPI provides no descriptor to wait on, and its own waits keep a core busy. So an idle rank sleeps
-between polls of MPI, for a sixteenth of the silence so far: a quick answer is received quickly, and
+between polls of MPI, for a sixteenth of the silence so far. A quick answer is received quickly, and
 a wait of half a second takes little more than a hundred polls. The sleep is a wait on the wake
 pipe, so a worker thread can end it at once.
 
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import mpi4py
 
-# Must be set before MPI is imported: launch_mpi() initialises and finalises it explicitly, because
+# Must be set before MPI is imported. launch_mpi() initialises and finalises it explicitly, because
 # the automatic finalisation at exit would hang after an exception in one rank.
 mpi4py.rc.initialize = False
 mpi4py.rc.finalize = False
@@ -80,7 +80,7 @@ _LONGEST_SLEEP_S = 25e-3
 # During a shorter silence the rank does not sleep, because the kernel's shortest sleep takes longer
 # than a sixteenth of it.
 _NO_SLEEP_S = 200e-6
-# The library may advance a transfer only when it is called, so a rank with open transfers does not
+# The library may advance a transfer only when it is called. So a rank with open transfers does not
 # sleep until none of them has made progress for this long.
 _TRANSFER_PATIENCE_S = 20e-3
 # How long close() waits for the last sends without progress. Only sleeps are counted, so that a
@@ -112,7 +112,7 @@ class MpiChannel:
         self._comm = comm
         self._is_crowded = is_crowded
         # A request keeps its buffer, and so the payload, alive. MPI starts the sends to one rank in
-        # order, so only the oldest send to each rank is tested: testing all open sends at every
+        # order, so only the oldest send to each rank is tested. Testing all open sends at every
         # turn would have quadratic cost.
         self._sends: dict[
             int, deque[tuple[MPI.Request, int]]

@@ -1,6 +1,6 @@
 """Local processes next to a process that a launcher started, as ranks of the same job.
 
-A process must not fork after it has initialised MPI, so the other processes are forked before that,
+A process must not fork after it has initialised MPI. So the other processes are forked before that,
 with a socket between each pair, as in a local job. They do not use MPI: they wait for the first
 process, which initialises MPI, to send them their ranks.
 

@@ -1,10 +1,10 @@
 """A simulated network: seeded randomness, virtual time, thousands of ranks.
 
-A rank is a generator that yields where a real rank would wait, so one thread can run all ranks of a
+A rank is a generator that yields where a real rank would wait. So one thread can run all ranks of a
 job, in any order that a network permits, and repeat the run from the same seed. The guarantees of
 the contract hold (whole, once, ordered per pair of ranks). Everything that the contract does not
-guarantee is used against the program: any interleaving across pairs, delays of any length, ranks
-that are slow, that are stuck for a while or forever, or that are killed at any moment.
+guarantee is used against the program: any interleaving across pairs, and delays of any length.
+Ranks may be slow, be stuck for a while or forever, or be killed at any moment.
 
 The cost is about one event per message and one per wait, whatever the number of ranks.
 

@@ -2,8 +2,8 @@
 
 A fork copies only the calling thread, but every lock that another thread holds stays locked in the
 child. So if the process has other threads, as in a notebook, or has initialised MPI, the other
-ranks are new interpreters: they receive their sockets, a pickled body, and, if the body refers to
-it, the location of the module that was `__main__`. (`multiprocessing` calls this start method
+ranks are new interpreters. They receive their sockets, a pickled body, and the location of the
+module that was `__main__` if the body refers to it. (`multiprocessing` calls this start method
 "spawn".)
 
 The cost: each rank imports the modules that it needs, which takes a few tenths of a second. Rank 0
