@@ -11,7 +11,7 @@ classes:
 *loose*
     `StealRequest`, `StealRefusal`, `LifelineRequest`, `NoticeBatch`, `NoticeReply`, `SafraToken`
     and the basic messages travel between any two ranks. They are drained before the job ends, so
-    that none remains in the network when its ranks have ended.
+    that none remains in the network afterwards.
 *tree*
     `TreeBroadcast`, `TreeReduction` and `Abort` travel along the edges of the tree of ranks.
     Messages along an edge stay in order, so the edge is empty after the last one, the

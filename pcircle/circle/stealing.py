@@ -9,14 +9,15 @@ so that idle ranks neither spin nor flood the working ranks.
 A rank whose first requests fail registers as a waiter with its neighbours in a fixed graph, its
 *lifelines*. A neighbour that has work to spare sends it some. This is the scheme of Saraswat,
 Kambadur, Kodali, Grove and Krishnamoorthy, "Lifeline-based Global Load Balancing" (PPoPP 2011).
-While a single item runs for a long time, the idle ranks therefore send no requests. When there is
-work again, it can reach every rank in as many steps as the diameter of the graph, without a timer.
+While a single item runs for a long time, the idle ranks therefore soon stop sending requests. When
+there is work again, it can reach every rank in as many steps as the diameter of the graph, without
+a timer.
 
-The graph is a hypercube. The log2(P) neighbours of a rank are those whose numbers differ in one
-bit. Only a rank with nothing to do registers. If busy ranks also registered, demand would reach
-every rank, but single items would circulate among busy ranks forever. The price is that all
-neighbours of a waiting rank may be busy with nothing to spare. So after a pause the rank makes one
-more attempt to steal (`Thief`).
+The graph is a hypercube. The neighbours of a rank, at most log2(P) rounded up, are the ranks whose
+numbers differ from its own in one bit. Only a rank with nothing to do registers. If busy ranks also
+registered, demand would reach every rank, but single items would circulate among busy ranks
+forever. The price is that all neighbours of a waiting rank may be busy with nothing to spare. So
+after a pause the rank makes one more attempt to steal (`Thief`).
 
 A lifeline has two ends. `_lines` holds the neighbours at which this rank is registered and that
 have not served it; `_waiters` holds the neighbours registered here. A transfer of work consumes

@@ -192,7 +192,7 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(text)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Write help or the version, and raise errors, which argparse ignores."""
+        """Write help or the version. Raises OSError, which argparse would ignore."""
         if message:
             encoding = getattr(file, "encoding", None) or "utf-8"
             write_stream(file, message.encode(encoding, "backslashreplace"))

@@ -54,7 +54,7 @@ def moment_of(option: str, text: str) -> Moment:
 
 
 def kinds_of(option: str, text: str) -> str:
-    """Parse a list of letters of kinds. Raises UsageError."""
+    """Parse a comma-separated list of kinds. Raises UsageError."""
     wanted = text.split(",")
     for letter in wanted:
         if len(letter) != 1 or letter not in KINDS:

@@ -112,7 +112,7 @@ class ChangeProgram(TreeProgram):
 
     @property
     def lists_completely(self) -> bool:
-        """A truncated name could name another entry, which must not change."""
+        """Refuse truncated lists: a truncated name could be that of another entry."""
         return True
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:

@@ -61,7 +61,7 @@ _LABELS = {"message_bytes": "sent", "spilled_items": "spilled", "peak_rss_bytes"
 
 
 def render(summary: RankSummary, stats: int) -> str:
-    """Return the main figures as a table, or all figures if `stats` is 2."""
+    """Return the main figures as a table, or all figures if `stats` is at least 2."""
     header = ["", "all", "mean", "min", "rank", "5 %", "median", "95 %", "max", "rank"]
     rows = []
     for name, figure in summary.figures.items():
@@ -274,7 +274,7 @@ class Console(Observer[R]):
             self._planned.sync()
 
     def _recalled(self, file: RecallNotice) -> Iterable[str]:
-        """Return a warning for the first file of each kind."""
+        """Yield a warning for the first recalled file and for the first changed access time."""
         if file.atime:
             if not (self._is_warned_of_atime or self.quiet):
                 self._is_warned_of_atime = True

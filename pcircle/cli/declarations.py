@@ -11,8 +11,8 @@
 order of the class. `Options.of` checks the combinations of options on a command line and returns
 their typed values. `Options.planned` returns the values for the fields of a plan that have the name
 of an option. The string below a declaration is a paragraph of the manual. From the strings and the
-declarations, `docs.generate` generates manuals, completions and lists of options. Such a string
-costs nothing when the tool runs.
+declarations, `docs.generate` writes manuals, completions and lists of options. Such a string costs
+nothing when the tool runs.
 
 `CommonOptions` declares the options of several tools. Each class inherits all their fields, but a
 command has only the options of the sections that its class lists.
@@ -139,7 +139,7 @@ class Option:
         return value not in (*_NOT_GIVEN, self.arguments.get("default"))
 
     def shown(self, args: argparse.Namespace) -> str:
-        """Return the option for a message, with its value if that is one of few choices."""
+        """Return the option for a message, with its value if the option has a list of choices."""
         if self.called is not None:
             return self.called
         value = getattr(args, self.dest)

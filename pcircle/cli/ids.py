@@ -16,7 +16,7 @@ _WILD = frozenset("*?[")
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """A user and a group, each of which is None if it is not specified."""
+    """The IDs of a user and a group; an ID that is not specified is None."""
 
     uid: int | None
     gid: int | None

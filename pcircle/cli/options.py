@@ -116,11 +116,11 @@ class CommonOptions(Options, root="PATH", done="done"):
 
     `filters` contains arguments of `pcircle.cli.inputs.rules_of`. `files_from` restricts the job to
     the paths of a list; if `null` is set, lists are NUL-terminated. If `threads` is None, their
-    number is adaptive; if `jobs` is None, it is the number of cores, up to 8. `polite` is as in
-    `TreePlan`. If `silent` is set, nothing is printed, for calls from programs. If
-    `strict_operands` is set, PATHs must be absolute, normal and without links. If `insecure_links`
-    is set, files that options name may be opened through any symbolic link. Operations that take
-    longer than `op_timeout_s` fail. `words` are the arguments as typed.
+    number is adaptive; if `jobs` is None, it depends on the work and the number of cores, up to 8.
+    `polite` is as in `TreePlan`. If `silent` is set, nothing is printed, for calls from programs.
+    If `strict_operands` is set, PATHs must be absolute, normal and without links. If
+    `insecure_links` is set, files that options name may be opened through any symbolic link.
+    Operations that take longer than `op_timeout_s` fail. `words` are the arguments as typed.
     """
 
     silent: bool = False
@@ -404,9 +404,10 @@ class CommonOptions(Options, root="PATH", done="done"):
         )
 
     def with_jobs_for(self, paths: Sequence[bytes]) -> Self:
-        """Return the options with one process if no number is given and `paths` are little work.
+        """Return the options, with one process if `paths` are little work and --jobs is not given.
 
-        With a time limit for operations, nothing is looked up before the limit applies.
+        With a time limit for operations, nothing may be looked up before the limit applies, so the
+        options are not changed.
         """
         if self.jobs is not None or self.op_timeout_s is not None:
             return self

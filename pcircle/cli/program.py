@@ -23,7 +23,7 @@ from pcircle.transport.launch import TransportOption, choose, launched
 
 O = TypeVar("O")  # noqa: E741 - options
 
-# Up to here one process ends sooner than the start of a second process takes.
+# Up to these limits, one process finishes the work before a second one would have started.
 _FEW_FILES = 16
 _FEW_BYTES = 8 << 20
 
@@ -100,9 +100,8 @@ def local_ranks(ranks: Ranks) -> int:
 def has_little_work(paths: Sequence[bytes]) -> bool:
     """Return whether paths are a few small files, or directories with only a few small files.
 
-    The answer takes a few calls, and False means that it would take more. Only regular files and
-    directories are looked at, links are not followed, and no access time changes. A path that does
-    not exist is no work.
+    If that cannot be decided with a few system calls, the answer is False. Symbolic links are not
+    followed, and no access time changes. A path that does not exist counts as no work.
     """
     if not 0 < len(paths) <= _FEW_FILES:
         return False
@@ -122,7 +121,7 @@ def has_little_work(paths: Sequence[bytes]) -> bool:
 
 
 def _sizes_of(path: bytes) -> list[int] | None:
-    """Return the sizes of a path's files, or None if they are many or not all regular files."""
+    """Return the sizes of the files at a path; None if there are many, or some are not regular."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:

@@ -158,7 +158,7 @@ def by_kind(rates: Sequence[tuple[str, int, float]]) -> dict[str, dict[str, floa
 
 
 def failures_by_kind(counted: Mapping[tuple[int | None, str], int]) -> str:
-    """Return the number of failures for each error, the most frequent error first."""
+    """Return a line with the number of failures by error, the most frequent error first."""
     kinds = sorted((-count, number or 0, kind) for (number, kind), count in counted.items())
     parts = [
         f"{format_count(-count)} {error_name(number, kind)}"

@@ -54,7 +54,7 @@ def enter(run: Callable[[], int], name: str = "pcircle") -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-        # SIGUSR1 requests the progress, and must not end a command before or after its job.
+        # SIGUSR1 requests a progress report, and must not end a command before or after its job.
         signal.signal(signal.SIGUSR1, lambda number, frame: None)
     from pcircle.transport._exit import flush_standard_streams
 

@@ -134,7 +134,7 @@ class WalkProgram(ToolProgram, Generic[T]):
 
     @property
     def known_paths(self) -> Sequence[bytes]:
-        """The paths that contain all work, or nothing if they are not known before the job."""
+        """The paths that contain all the work; empty if only the job determines them."""
         return self.paths
 
     def prepare(self, nodes: Sequence[int]) -> bytes:

@@ -5,10 +5,10 @@ change survives the end of the process, but is not visible and can be undone.
 
 A decision is a file that is created atomically with its content: the first rank to create it has
 decided. The coordinator creates it when all members are ready. If the coordinator is lost, members
-that are waiting for the decision record an undo themselves, unless a record exists already, which
-they then follow. So no rank waits for a dead rank, and no two ranks act differently, as long as
-they can reach the directory. A rank that cannot reach it remains in doubt and makes nothing
-visible. It checks again after a while, and when it is next started.
+that are waiting for the decision record an undo themselves. If a record exists already, they follow
+that instead. So, as long as ranks can reach the directory, none waits for a dead rank, and no two
+act differently. A rank that cannot reach it remains in doubt and makes nothing visible. It checks
+again after a while, and when it is next started.
 """
 
 from __future__ import annotations

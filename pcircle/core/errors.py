@@ -7,7 +7,7 @@ users: ``docs/exit-codes.rst`` is generated from this module, and a test compare
 The failure of an entry is not an exception. A file that could not be copied is data, counted and
 returned by the code that processed it; only errors of the *job* are raised.
 
-The checks raise `Inconsistent` if an invariant is violated, which ends the job as a defect, with a
+The checks raise `Inconsistent` if an invariant is violated. The job then ends as a defect, with a
 report. `python -O` removes `assert`, but not these checks.
 
 This module imports nothing from the package.
@@ -210,8 +210,8 @@ _OF_FILE_SYSTEMS = frozenset(
 def operand_error(text: str, error: OSError) -> PcircleError:
     """Return the error that ends a job if an operand cannot be looked up.
 
-    A wrong operand is a usage error. A failing file system is not an error in the command, so only
-    the entry fails.
+    A wrong operand is a usage error. A failing file system is not an error in the command, so the
+    error is that of a failed entry.
     """
     return (EntriesFailed if error.errno in _OF_FILE_SYSTEMS else UsageError)(text)
 

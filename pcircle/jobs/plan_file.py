@@ -213,7 +213,7 @@ class _Reader:
 
 
 def _is_cut(line: bytes) -> bool:
-    """Return whether a line is missing or truncated, as a killed run leaves it."""
+    """Return whether a line is missing or truncated, as after a kill."""
     is_text = line.isascii() and _NUL not in line
     return not line or (not line.endswith(b"\n") and line[:1] in (b"[", b"{") and is_text)
 

@@ -211,7 +211,7 @@ def broadcast(
 
 
 def _paths(paths: object) -> list[object]:
-    """Return the operands of an argument; one of a wrong type is refused by `run`."""
+    """Return an argument as a list of operands; `run` refuses those of a wrong type."""
     is_one = isinstance(paths, str | bytes | bytearray | os.PathLike)
     return list(paths) if isinstance(paths, Iterable) and not is_one else [paths]
 

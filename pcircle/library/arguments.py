@@ -180,14 +180,14 @@ def _words(option: str, action: Action, value: object, where: str) -> list[str]:
 
 
 def _text(value: object) -> str:
-    """Return a value as text; a float without a fraction is a whole number."""
+    """Return a value as text; a float without a fraction is formatted as an integer."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return os.fsdecode(value) if isinstance(value, str | bytes | os.PathLike) else str(value)
 
 
 def _type_of(value: object) -> str:
-    """Return the name of a type; that of another package may have the name of a built-in type."""
+    """Return the name of a value's type, with its module unless the type is built in."""
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
@@ -243,7 +243,7 @@ def _similar(keyword: str, known: Iterable[str]) -> str:
 def in_keywords(function: str, message: str) -> str:
     """Return a message of the command with keyword arguments instead of options.
 
-    Further lines of the message show the words that the program has given, and stay as they are.
+    Further lines of the message show the words that the program has given, and are not changed.
     """
     known = options_of(function)
     forms: Mapping[str, tuple[str, str]] = _long_forms(FUNCTIONS[function].tool)

@@ -204,7 +204,7 @@ class Rank(Generic[I, R]):
         if transport.rank == 0:
             self._seed()
         else:
-            _ = self._codec  # built while rank 0 works, and not when it waits for an answer
+            _ = self._codec  # build it while rank 0 works, not while rank 0 waits for an answer
         while True:
             self._perform()
             self._settle_notices()
