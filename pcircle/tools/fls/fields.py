@@ -122,7 +122,7 @@ class ColumnFormatter:
         owner, group = (form.long and shown for shown in (form.owner, form.group))
         columns = (
             ("inode", form.inode, RIGHT),
-            ("space", form.blocks, RIGHT),
+            ("space", form.space, RIGHT),
             ("mode", form.long, LEFT),
             ("links", form.long, RIGHT),
             ("user", owner, AS_NUMBERS),

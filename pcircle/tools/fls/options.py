@@ -108,7 +108,7 @@ class ListOptions(CommonOptions, done="listed"):
     no_group: bool = option("-o", dest="no_group", help="like -l, without the group")
     human: bool = option("-h", "--human-readable", help="sizes like 1.5K, 234M, 2.0G")
     inode: bool = option("-i", "--inode", help="show inode numbers")
-    blocks: bool = option("-s", "--size", help="show allocated blocks, in KiB")
+    space: bool = option("-s", "--size", help="show allocated blocks, in KiB")
     time: str | None = option(
         "--time",
         metavar="WORD",

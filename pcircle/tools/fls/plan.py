@@ -33,7 +33,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     shape: str = "lines"
     long: bool = False
     inode: bool = False
-    blocks: bool = False
+    space: bool = False
     human: bool = False
     numeric: bool = False
     owner: bool = True
@@ -75,7 +75,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_total(self) -> bool:
         """Return whether the total blocks of each directory are printed, as in ``ls -l``."""
-        return self.long or self.blocks
+        return self.long or self.space
 
 
 class ListPlan(TreePlan, frozen=True, kw_only=True):
