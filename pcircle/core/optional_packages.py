@@ -11,7 +11,7 @@ are ctypes and sqlite3, which are part of Python. MPI, which is imported only if
 ``--transport`` requests it, is not tried out either. A child of a rank must not load it a second
 time, and the launcher reports the signal that ended a rank.
 
-This module imports nothing else from pcircle.
+This module imports nothing from pcircle.
 """
 
 from __future__ import annotations

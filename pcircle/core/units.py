@@ -103,7 +103,8 @@ def parse_duration(text: str) -> float:
 def format_duration(duration_s: float) -> str:
     """Format a duration to about three digits: ``0.21s``, ``12.3s``, ``5m03s``, ``3d04h``.
 
-    `parse_duration` accepts the result. An infinite or undefined duration is shown as ``?``.
+    `parse_duration` accepts the result unless it is negative. An infinite or undefined duration is
+    shown as ``?``.
     """
     if not math.isfinite(duration_s):
         return "?"

@@ -113,8 +113,8 @@ class WorkerPool:
     def drain(self) -> None:
         """Handle the messages and results that are queued now. Called on the owner thread.
 
-        Results that arrive meanwhile wait for the next `drain`, for which the workers wake the
-        owner again. Otherwise busy workers could keep the owner from its other duties.
+        Results that arrive meanwhile wait for the next `drain`; the workers wake the owner again
+        for it. Otherwise busy workers could keep the owner from its other duties.
         """
         posts = self._posts
         for _ in range(len(posts)):

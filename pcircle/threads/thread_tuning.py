@@ -10,9 +10,9 @@ threads for the next window, starting with one. It considers three quantities:
 
 - *Waiting*: the share of the window in which the threads neither ran nor wanted to run, from their
   processor time and the kernel's run delay (`/proc/self/task/*/schedstat`). Waiting for the
-  interpreter lock looks the same. So the time is subtracted in which other threads of the process
-  could hold the lock, because they ran or were kept from running. More threads do not help if the
-  threads do not wait, or if the lock is held nearly all the time.
+  interpreter lock looks the same. Therefore the search subtracts the time in which other threads of
+  the process could hold the lock, because they ran or were kept from running. More threads do not
+  help if the threads do not wait, or if the lock is held nearly all the time.
 - *Run delay*: if threads are ready but have no processor for a large part of the time, nothing can
   be learned about the file system, and the search steps down. The kernel accounts for a delay when
   it ends, so a window is not closed during a delay (`pcircle.runtime.threads`).
