@@ -1,9 +1,9 @@
 """The channel from worker threads to the engine, for everything except results of items.
 
-Each call is passed to the main thread, where it becomes an engine event. The order of calls is
-kept, and all of an item's calls precede its end. Notices for rank 0 are added to the engine's
-outbox instead. A worker that produces more notices than rank 0 can process is blocked, so that the
-outboxes of thousands of ranks, and rank 0's inbox, stay small.
+Each call is passed to the main thread, where it becomes an engine event. Events occur in the order
+of the calls, and all events of an item precede its end. Notices for rank 0 are added to the
+engine's outbox instead. A worker that produces more notices than rank 0 can process is blocked, so
+that the outboxes of thousands of ranks, and rank 0's inbox, stay small.
 
 `PartedTask` is the base class of tasks with one part per worker thread. Each part has its own
 counters, buffers and open directories, so that the hot loops need no lock. State that belongs to

@@ -17,8 +17,9 @@ threads for the next window, starting with one. It considers three quantities:
   be learned about the file system, and the search steps down. The kernel accounts for a delay when
   it ends, so a window is not closed during a delay (`pcircle.runtime.threads`).
 - *Throughput*: work per second in which the threads were not kept from running. A step up must
-  achieve a fair part of the possible gain; otherwise it is reverted, and retried after an interval
-  that doubles each time. From time to time a step down is tried, and kept if it costs nothing.
+  achieve a fair part of the possible gain. Otherwise it is reverted, and retried after an interval
+  that doubles each time, up to a limit. From time to time a step down is tried, and kept if it
+  costs little.
 
 Small trees are finished before much can be measured. So if the threads only wait in the first short
 window, the search starts at eight threads.
