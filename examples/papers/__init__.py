@@ -1,5 +1,5 @@
-"""The figures of the papers that pcircle rests on, made again: one module a paper.
+"""Reproduces the figures of the papers on which pcircle is based; each paper has its own modules.
 
-``python -m examples.papers.carns fig9`` writes a table (CSV) and a plot of one figure;
-``docs/papers.rst`` puts them beside what the papers found.
+``python -m examples.papers.carns fig9`` writes a table (CSV) and a plot for one figure.
+``docs/papers.rst`` compares the results with the papers.
 """

@@ -1,17 +1,18 @@
 """Figures 9 to 18 of Carns, Settlemyer, Ligon: collective operations on a parallel file system.
 
-Their paper on collective operations lets the servers of a parallel file system do together what a
-client would ask of each of them. Figures 9 to 11 were simulated, 12 to 17 measured with a
-prototype, 18 both. Here all come out of the model in `examples.papers.metadata`, and each has a
-further series, the two-phase protocol of pcircle. What the paper plots is not known, only what its
-text says; ``docs/papers-carns.rst`` has both side by side. `examples.papers.carns_real` measures
-that protocol with real ranks.
+In a collective operation, the servers of a parallel file system do together what a client would
+otherwise request from each of them. Figures 9 to 11 of the paper were simulated, 12 to 17 were
+measured with a prototype, and figure 18 is both. Here, the model in `examples.papers.metadata`
+computes all of them, with an additional series for pcircle's two-phase protocol. The plotted values
+of the paper are not available, only those in its text; ``docs/papers-carns.rst`` compares them.
+`examples.papers.carns_real` measures pcircle's protocol with real ranks.
 
 Sources of the numbers: delays and overheads of Adenine are those of the paper's public simulator
-(HECIOS, April 2008); so is a client's time for create and stat, and we take the same for remove.
-Jazz with Ethernet has these too, a cost of poll() and interruptions, *fitted* to what the text says
-of the bars. Jazz with Myrinet is *fitted* to the ratios of figures 15 to 17, but for the latency,
-which is the paper's, in two links. The paper's numbers are in `examples.papers.carns_paper`.
+(HECIOS, April 2008). So is the client's time for create and stat, which we also use for remove.
+Jazz with Ethernet has the same numbers. In addition, it has a cost of poll() and interruptions that
+are *fitted* to the text's statements about the bars. Jazz with Myrinet is *fitted* to the ratios of
+figures 15 to 17. Only its latency, divided between two links, is the paper's. The paper's numbers
+are in `examples.papers.carns_paper`.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ CLIENT_MS = 0.9
 
 
 def adenine(bits_per_ms: float) -> Machine:
-    """The cluster of the simulations."""
+    """Return the cluster of the simulations."""
     conditions = Conditions(overhead_ms=OVERHEAD_MS, bits_per_ms=bits_per_ms)
     return Machine(conditions=conditions, client_ms=CLIENT_MS)
 
 
-# Fitted: poll's cost within 1 to 3 microseconds a connection; interruptions so that the bars behave
-# as the text says.
+# Fitted: poll costs 1 to 3 microseconds for each connection, and the interruptions reproduce the
+# text's statements about the bars.
 JAZZ = Machine(
     conditions=Conditions(
         overhead_ms=OVERHEAD_MS,
@@ -71,7 +72,7 @@ MYRINET = Machine(
     delays=msgspec.structs.replace(Delays().scaled(0.6), get_attributes_ms=0.0),
 )
 
-# The numbers of servers in HECIOS' runs.
+# The numbers of servers in the runs of HECIOS.
 SERVERS = (*range(1, 10), 16, 32, 36, 38, 48, 50, 64, 74, 100, 128, 150, 196, 200, 250, 256, 300,
            320, 350, 384, 400, 450, 500)  # fmt: skip
 SMALL_SERVERS = (1, 8, 32)
@@ -79,13 +80,13 @@ MAX_SERVERS_JAZZ, MAX_SERVERS_MYRINET = 200, 128
 RATIO_SERVERS = (
     MYRINET_GAIN_SERVERS.value,
     MYRINET_SHARES_SERVERS.value,
-)  # what the text speaks of; not in HECIOS' runs
+)  # mentioned in the text, but not in the runs of HECIOS
 
 STYLES = {"client driven": "C0o", "collective": "C1s", "pcircle": "C2^"}
 
 
 class Point(msgspec.Struct, frozen=True):
-    """The samples of one point: mean, min and max of those kept."""
+    """The samples of one point: the mean, minimum and maximum without outliers."""
 
     mean_ms: float
     min_ms: float
@@ -93,14 +94,14 @@ class Point(msgspec.Struct, frozen=True):
 
 
 def without_outliers(samples: Sequence[float]) -> list[float]:
-    """Return the samples that the paper's rule keeps."""
+    """Return the samples that are not outliers by the paper's rule."""
     first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
     margin = OUTLIER_FACTOR.value * max(third - first, MIN_SPREAD_MS.value)
     return [sample for sample in samples if first - margin <= sample <= third + margin]
 
 
 def measured(machine: Machine, plan: Plan, servers: int, seed: str) -> Point:
-    """Measure an operation as the prototype was; *seed* decides which interruptions strike."""
+    """Measure an operation by the method of the prototype; *seed* determines the interruptions."""
     random = Random(seed)
     runs = [perform(machine, plan, servers, random).client_ms for _ in range(SAMPLES.value)]
     kept = without_outliers(runs[DROPPED_SAMPLES.value :])
@@ -121,7 +122,7 @@ LABELS = ("servers", "ms")
 
 
 def simulated(number: int, operation: str, out: Path, small: bool) -> list[Path]:
-    """Figures 9 to 11: both Ethernets of Adenine, up to 500 servers."""
+    """Write figures 9 to 11: both Ethernets of Adenine, up to 500 servers."""
     servers = _servers(small)
     header, curves = ["servers"], []
     for rate, bits_per_ms, line in (
@@ -136,7 +137,7 @@ def simulated(number: int, operation: str, out: Path, small: bool) -> list[Path]
 
 
 def prototype(number: int, operation: str, out: Path, small: bool) -> list[Path]:
-    """Figures 12 to 14: Jazz with Ethernet, bars from the least to the greatest sample."""
+    """Write figures 12 to 14: Jazz with Ethernet, with bars from smallest to largest sample."""
     servers = _servers(small, MAX_SERVERS_JAZZ)
     header, curves = ["servers"], []
     for protocol, plan in PLANS[operation].items():
@@ -150,7 +151,7 @@ def prototype(number: int, operation: str, out: Path, small: bool) -> list[Path]
 
 
 def myrinet(number: int, operation: str, out: Path, small: bool) -> list[Path]:
-    """Figures 15 to 17: Jazz with Myrinet, and what part of the time remains."""
+    """Write figures 15 to 17: Jazz with Myrinet, and the collective's share of the time."""
     servers = _servers(small, MAX_SERVERS_MYRINET, RATIO_SERVERS)
     curves = [
         Series(
@@ -173,7 +174,7 @@ def _written(
     servers: Sequence[int],
     curves: Sequence[Series],
 ) -> list[Path]:
-    """Write the table, a row for each number of servers, and the plot."""
+    """Write the table, with a row for each number of servers, and the plot."""
     columns = [column for one in curves for column in (one.y, one.low, one.high) if column]
     rows = zip(servers, *columns, strict=True)
     name = f"carns-fig{number}"

@@ -1,6 +1,6 @@
-"""The numbers of Carns, Settlemyer and Ligon: speed-ups, and how its prototype was measured.
+"""The numbers of Carns, Settlemyer and Ligon: speed-ups, and the method of measuring the prototype.
 
-Heights of bars and points of curves are not stated in the text.
+The text does not state the heights of bars and the points of curves.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ SPEED_UPS = {
     "stat": Stated(1.93, "text on figure 11"),
 }
 
-# A point of the prototype: its samples, without the first ones, and without those that are further
-# from the quartiles than a multiple of their distance, which is taken to be at least MIN_SPREAD_MS.
+# A point of the prototype has these samples, without the first ones and without outliers. An
+# outlier is further from the quartiles than a multiple of their distance, which counts as at least
+# MIN_SPREAD_MS.
 SAMPLES = Stated(35, "runs of figures 12 to 17")
 DROPPED_SAMPLES = Stated(2, "runs of figures 12 to 17")
 OUTLIER_FACTOR = Stated(3, "runs of figures 12 to 17")
 MIN_SPREAD_MS = Stated(0.005, "runs of figures 12 to 17")
 
-# The part of the client-driven time that the collective takes.
+# The collective's time as a fraction of the client-driven time.
 MYRINET_LATENCY_MS = Stated(0.0067, "network of figures 15 to 17")  # of a message
 MYRINET_SHARES_SERVERS = Stated(60, "text on figures 15 to 17")
 MYRINET_GAIN_SERVERS = Stated(20, "text on figures 15 to 17")  # from which gains are visible

@@ -1,11 +1,11 @@
-"""Ranks of the striped store behind delayed messages: what `examples.papers.carns_real` measures.
+"""The ranks that `examples.papers.carns_real` measures: a striped store behind delayed messages.
 
     python -m examples.papers.carns_ranks PLACE SERVERS ROUNDS OVERHEAD_MS LATENCY_MS
 
-SERVERS ranks keep parts of the store in PLACE (`examples.striped_store`), and one more is the
-client, that keeps none, as in the paper. It creates, looks at and removes a name in each round, in
-each way in turn, and waits between two operations until the ranks are quiet. Prints a document: the
-ms of each operation, by way, and how many messages the client sent and all ranks together.
+SERVERS ranks store the parts of the files in PLACE (`examples.striped_store`). One more rank is the
+client, which stores nothing, as in the paper. In each round, and in each way, the client creates,
+looks up and removes a name. Between two operations it waits until the ranks are idle. The program
+prints a JSON document with the milliseconds of each operation, by way and verb.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from pcircle.collective import Answer, Directory, Service
 from pcircle.transport._fork import launch_local
 from pcircle.transport.contract import Transport
 
-VERBS = ("create", "stat", "remove")  # in this order a name is there when it must be
+VERBS = ("create", "stat", "remove")  # in this order a name exists whenever it must
 MIN_PAUSE_S = 0.02
-PAUSE_MESSAGES = 3  # for each server: more than are under way when an answer has come
+PAUSE_MESSAGES = 3  # for each server: more messages than are in flight after an answer
 PATIENCE_S = 300.0
 
 
 class Way(NamedTuple):
-    """A shape, and what an answer means: decided, or shown by all."""
+    """A shape, and the meaning of an answer: decided, or shown by all servers."""
 
     collective: bool
     waits: bool
@@ -57,7 +57,7 @@ WAYS = tuple(Way(collective, waits) for waits in (False, True) for collective in
 
 
 class Asked(NamedTuple):
-    """What the ranks are started with."""
+    """The parameters of the ranks."""
 
     place: Path
     servers: int
@@ -66,7 +66,7 @@ class Asked(NamedTuple):
 
 
 def body(transport: Transport, asked: Asked) -> int:
-    """Be a rank: a server until the client has finished, or, the last one, the client."""
+    """Run a rank: the last rank is the client, the others are servers until it has finished."""
     delayed = Delayed(transport, asked.delay)
     records = asked.place / "decisions"
     records.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def body(transport: Transport, asked: Asked) -> int:
 
 
 def _measured(service: Service, asked: Asked) -> dict[str, dict[str, list[float]]]:
-    """The ms of each operation, by way and verb; the ways take turns."""
+    """Return the milliseconds of each operation, by way and verb; the ways take turns."""
     times: dict[str, dict[str, list[float]]] = {
         way.name: {verb: [] for verb in VERBS} for way in WAYS
     }
@@ -104,7 +104,7 @@ def _measured(service: Service, asked: Asked) -> dict[str, dict[str, list[float]
 
 
 def operation(verb: str, number: int, servers: int) -> Change | Query:
-    """Return the operation on a file, whose parts are placed round robin."""
+    """Return the operation on a file; the parts of the files are placed round robin."""
     id, name = f"f{number % servers}.{number:016x}", b"%d" % number
     who = os.geteuid(), os.getegid()
     match verb:
@@ -128,7 +128,7 @@ def _serve_for(service: Service, duration_s: float) -> None:
 
 
 def main(words: list[str]) -> int:
-    """Start the ranks, and print what the client measured."""
+    """Start the ranks, and print the client's measurements."""
     place, servers, rounds, overhead_ms, latency_ms = words
     delay = Delay(float(overhead_ms) / 1000, float(latency_ms) / 1000)
     asked = Asked(Path(place), int(servers), int(rounds), delay)

@@ -1,13 +1,14 @@
-"""pcircle's collective operations measured: real ranks, a real store, a delay in each message.
+"""Measures pcircle's collective operations: real ranks, a real store, and delayed messages.
 
-Beside figures 9 to 17 of Carns, Settlemyer and Ligon, which `examples.papers.carns` simulates: here
-the protocol itself runs, `pcircle.collective` with the files of `examples.striped_store`, over 2 to
-64 servers on this machine, behind `examples.papers.delayed`. Both shapes, and both meanings of an
-answer: that it is decided, and that all servers show it.
+The results are compared with figures 9 to 17 of Carns, Settlemyer and Ligon, which
+`examples.papers.carns` simulates. Here the protocol itself runs: `pcircle.collective` with the
+files of `examples.striped_store`, on 2 to 64 servers on this machine, behind
+`examples.papers.delayed`. Both shapes are measured, and both meanings of an answer: the operation
+is decided, or all servers show it.
 
-The delays are chosen by us, about eleven times those of Adenine, so that two cores carry 65 ranks:
-what a rank does for a message (0.1 to 1 ms with files in memory) has to be little beside them. The
-model's times are those of the same messages with the same delays and servers that need no time.
+We chose delays about eleven times as long as those of Adenine, so that two cores can run 65 ranks.
+The work of a rank for a message (0.1 to 1 ms with files in memory) must be short compared with the
+delays. The model's times are for the same messages and delays, with servers that need no time.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Times = dict[str, dict[str, list[float]]]
 
 
 def measured_ms(servers: int, rounds: int, overhead_ms: float, latency_ms: float) -> Times:
-    """Have ranks measured in a process of their own; ms by way and verb, all rounds."""
+    """Measure ranks in a separate process; return milliseconds by way and verb for all rounds."""
     with tempfile.TemporaryDirectory(prefix="pcircle-", dir=scratch()) as place:
         words = [place, str(servers), str(rounds), str(overhead_ms), str(latency_ms)]
         command = [sys.executable, "-m", "examples.papers.carns_ranks", *words]
@@ -53,7 +54,7 @@ def measured_ms(servers: int, rounds: int, overhead_ms: float, latency_ms: float
 
 
 def modelled_ms(way: Way, verb: str, servers: int) -> float:
-    """Return when the client has its answer if nothing but messages takes time."""
+    """Return the time until the client has its answer if only messages take time."""
     conditions = Conditions(
         overhead_ms=OVERHEAD_MS, bits_per_ms=_FAST_BITS_PER_MS, propagation_ms=LATENCY_MS / 2
     )
@@ -61,7 +62,7 @@ def modelled_ms(way: Way, verb: str, servers: int) -> float:
     others = range(2, servers + 1)
 
     def alone() -> Process:
-        """The client asks all but the owner of the entry, then that one, and tells all."""
+        """Query all servers but the entry's owner, then the owner, then notify all of them."""
         yield [ask(server, 0, 0, 0.0) for server in others]
         yield [ask(PARENT, 0, 0, 0.0)]
         if way.waits and verb != "stat":
@@ -84,7 +85,7 @@ def modelled_ms(way: Way, verb: str, servers: int) -> float:
 
 
 def figure(out: Path, small: bool) -> list[Path]:
-    """Measure all numbers of servers; the table, and a plot of what was created."""
+    """Measure all numbers of servers; write the table, and a plot of the creations."""
     before = Surroundings.now()
     rows: list[list[Cell]] = []
     servers = SMALL_SERVERS if small else SERVERS

@@ -1,11 +1,11 @@
 """Storms of create, stat and remove: the striped store itself, on the model's network.
 
-Figures 9 to 11 of Carns, Settlemyer and Ligon are drawn from plans of messages. Here a program
-performs the operations of their measurements: `pcircle.collective` and `examples.striped_store`
-run on each rank, with real files in memory. Only time is simulated: each message passes through
+Figures 9 to 11 of Carns, Settlemyer and Ligon are computed from plans of messages. Here a program
+performs the measured operations. `pcircle.collective` and `examples.striped_store` run on each
+rank, with real files in memory. Only time is simulated: each message passes through
 `examples.papers.network` with its real size, and servers take as long as in the model. A client
-creates 35 files, one after the other, then looks at all of them, then removes them: as many as the
-samples of a point in figures 12 to 17 of the paper, of which the first two are dropped as well.
+creates 35 files one after the other, then looks all of them up, then removes them. In figures 12 to
+17 of the paper, a point has as many samples, and the first two are dropped here as well.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Records:
-    """The decisions, in memory; a decision takes the delay of a directory entry."""
+    """The decisions, in memory; each takes as long as the change of a directory entry."""
 
     def __init__(self, storm: Storm) -> None:
         self._storm = storm
@@ -77,12 +77,12 @@ class _Store(StripedStore):
 
 
 class Storm:
-    """A client and *servers* servers; times are virtual."""
+    """A client and *servers* servers in virtual time."""
 
     def __init__(self, machine: Machine, servers: int, place: Path, *, collective: bool) -> None:
         self.servers = servers
         self.delays: Delays = machine.delays
-        self.busy_ms = 0.0  # what the rank that acts has worked since its message came
+        self.busy_ms = 0.0  # work of the acting rank since its message arrived
         self.entry_ms = 0.0
         self._client_ms = machine.client_ms
         self._collective = collective
@@ -95,7 +95,7 @@ class Storm:
         ]
 
     def run(self, verb: str, files: int) -> list[float]:
-        """Perform an operation on each file, one after the other; return the ms of each."""
+        """Perform an operation on each file, one after another; return the milliseconds of each."""
         entry_ms = {"create": self.delays.create_entry_ms, "remove": self.delays.remove_entry_ms}
         self.entry_ms = entry_ms.get(verb, 0.0)
         times: list[float] = []
@@ -141,7 +141,7 @@ class Storm:
 
 
 def storm_ms(machine: Machine, servers: int, files: int, *, collective: bool) -> dict[str, float]:
-    """Run the three storms; return the mean ms of an operation, and check the store."""
+    """Run the three storms, check the store, and return the mean milliseconds of each operation."""
     dropped = min(DROPPED_SAMPLES.value, files - 1)
     with tempfile.TemporaryDirectory(prefix="pcircle-", dir=scratch()) as place:
         storm = Storm(machine, servers, Path(place), collective=collective)
@@ -153,7 +153,7 @@ def storm_ms(machine: Machine, servers: int, files: int, *, collective: bool) ->
 
 
 def storm_figure(machine: Machine, out: Path, small: bool) -> list[Path]:
-    """Run the storms in both shapes on all numbers of servers."""
+    """Run the storms in both shapes for all numbers of servers."""
     servers, files = (SMALL_SERVERS, SMALL_FILES) if small else (SERVERS, SAMPLES.value)
     found = {
         (number, collective): storm_ms(machine, number, files, collective=collective)

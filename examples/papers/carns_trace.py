@@ -1,24 +1,25 @@
 """Figure 18 of Carns, Settlemyer, Ligon: the Linux source tree unpacked, listed and removed.
 
-The workload is that of figure 18: the source of Linux 2.6.9, some 1,000 directories and 16,000
-files, on 74 servers with 100 Mb/s, by tar, ``ls -lR`` and ``rm -r``, one call after the other. It
-is replayed as a serial trace on the model of `examples.papers.metadata`: each directory is made;
-each file is created, gets one write and its times; then each directory is read and each file looked
-at; then each directory is read, its files removed, and itself. Only create, stat and remove of
-files have several protocols.
+The workload is that of figure 18: tar, ``ls -lR`` and ``rm -r`` on the source of Linux 2.6.9, about
+1,000 directories and 16,000 files, on 74 servers with 100 Mb/s, one call after the other. It is
+replayed as a serial trace on the model of `examples.papers.metadata`. First, each directory is
+created; each file is created and gets one write and its times. Then each directory is read, and its
+files are looked up. Finally, each directory is read, and its files and itself are removed. Only
+create, stat and remove of files have several protocols.
 
-Chosen by us: a tenth of the tree is replayed and counted ten times, for each directory is as the
-next; a file's bytes go in one message to one server; the steps of directories. *Fitted*: 8 KiB in
-each file (mostly small, in the text on figure 18), with which unpacking needs no remainder; and the
-remainder, a time of the client for each file in each phase (look-ups, the client's own work), so
-that the speed-up of the collective is the paper's.
+Chosen by us: a tenth of the tree is replayed and counted ten times, because all directories are
+alike; the bytes of a file are sent in one message to one server; and the steps for directories.
+*Fitted*: each file has 8 KiB (files are mostly small according to the text on figure 18), because
+unpacking then needs no remainder. The remainder is a time of the client for each file in each
+phase, for look-ups and its own work. It is fitted so that the speed-up of the collective equals the
+paper's.
 
-The text on figure 18 says "improved by 49 %, 75 %, 83 %". Only speed-ups of 1.49, 1.75 and 1.83
-fit figures 9 to 11, by which no call can save more than 54 % of its time at 74 servers.
+The text on figure 18 says "improved by 49 %, 75 %, 83 %". Only speed-ups of 1.49, 1.75 and 1.83 fit
+figures 9 to 11, by which no call can save more than 54 % of its time at 74 servers.
 
-The figure also has bars of the prototype, whose heights the text does not state. So they are drawn
-as multiples of the collective's time, client driven at the stated speed-up, next to the model's
-bars without the remainder in the same unit.
+The figure also has bars of the prototype, whose heights the text does not state. They are drawn as
+multiples of the collective's time, with the client-driven time at the stated speed-up. The model's
+bars next to them have no remainder and the same unit.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ PROTOTYPE = "prototype, from the text on figure 18"
 
 
 class Tree(msgspec.Struct, frozen=True, kw_only=True):
-    """What is replayed: so much of the tree, and how often that is counted."""
+    """The part of the tree that is replayed, and how often it is counted."""
 
     directories: int
     files_each: int
@@ -83,7 +84,7 @@ def _remove_directory(delays: Delays, meta: int) -> Process:
 def _calls(
     phase: str, protocol: str, tree: Tree, delays: Delays, servers: int
 ) -> Iterator[Process]:
-    """All calls of a phase, in order; what a *file call* is has the protocol's messages."""
+    """Yield all calls of a phase, in order; those on files follow the messages of *protocol*."""
     meta = metadata_server(servers)
     for _ in range(tree.directories):
         if phase == "unpack":
@@ -109,7 +110,7 @@ def _one(target: int, request_bytes: int, delay_ms: float) -> Process:
 
 
 def replayed_s(machine: Machine, phase: str, protocol: str, tree: Tree) -> float:
-    """Replay a phase; returns the seconds of the whole tree, without any remainder."""
+    """Replay a phase; return the seconds for the whole tree, without a remainder."""
     client_ms = machine.client_ms
 
     def trace(delays: Delays, servers: int) -> Process:
@@ -122,17 +123,17 @@ def replayed_s(machine: Machine, phase: str, protocol: str, tree: Tree) -> float
 
 
 def fitted_s(client_driven_s: float, collective_s: float, speed_up: float) -> float:
-    """Return what to add to both so that their ratio is the speed-up."""
+    """Return the time to add to both durations so that their ratio is the speed-up."""
     return (client_driven_s - speed_up * collective_s) / (speed_up - 1)
 
 
 def prototype_ratios(speed_up: Stated[float]) -> dict[str, float]:
-    """Return the prototype's times as multiples of the collective's, as far as they are stated."""
+    """Return the stated times of the prototype as multiples of the collective's time."""
     return {CLIENT_DRIVEN: speed_up.value, COLLECTIVE: 1.0}
 
 
 def tree_figure(name: str, machine: Machine, out: Path, small: bool) -> list[Path]:
-    """Replay all three phases by all protocols, and fit the remainders."""
+    """Replay all three phases with all protocols, and fit the remainders."""
     tree = SMALL_TREE if small else TREE
     rows: list[list[str | float]] = []
     bars: dict[str, list[float]] = {protocol: [] for protocol in PROTOCOLS}
@@ -166,7 +167,7 @@ def tree_figure(name: str, machine: Machine, out: Path, small: bool) -> list[Pat
 def _bars(
     path: Path, seconds: Mapping[str, Sequence[float]], relative: Mapping[str, Sequence[float]]
 ) -> list[Path]:
-    """Draw the model's seconds, and next to them its ratios with those of the prototype."""
+    """Draw the model's seconds, and next to them the ratios of the model and the prototype."""
     prototype = [prototype_ratios(stated) for stated in TREE_SPEED_UPS.values()]
     ratios = [
         Series(f"{PROTOTYPE}: {protocol}", [phase[protocol] for phase in prototype])

@@ -1,6 +1,6 @@
-"""The command line of each paper: figures by name, --out, --small, and how long they will take.
+"""The command line of each paper: names of figures, --out, --small, and estimated durations.
 
-A module of a paper lists its figures and ends with ``sys.exit(main(...))``.
+The module of a paper lists its figures and ends with ``sys.exit(main(...))``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Examples:
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """A figure of a paper: *make* writes it into a directory and returns the files written.
+    """A figure of a paper: *make* writes it to a directory and returns the files that it wrote.
 
-    The second argument of *make* asks for the small scale of the tests. *duration_s* is what the
-    full scale takes on one core, roughly. A figure with a *delay_s*, the default of the option
-    --delay, gets its value as the third argument.
+    The second argument of *make* requests the small scale of the tests. *duration_s* is the
+    approximate duration of the full scale on one core. If a figure has a *delay_s*, that is the
+    default of the option --delay, whose value is the third argument of *make*.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 def main(paper: str, figures: Sequence[Figure], words: Sequence[str] | None = None) -> int:
-    """Make the figures that *words* (default: the command line) names; returns the exit code."""
+    """Make the figures that *words* (default: the command line) names; return the exit code."""
     given = _parsed(paper, figures, words)
     wanted = [one for one in figures if one.name in given.figures or "all" in given.figures]
     small: bool = given.small

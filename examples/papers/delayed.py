@@ -1,16 +1,16 @@
-"""A transport on which each message takes as long as on a slower network and slower processors.
+"""A transport that delays messages as a slower network and slower processors would.
 
-Ranks on one machine reach each other in microseconds, so what a protocol costs would be the cost of
-its Python. Here each message carries the time at which it may be seen, and its receiver does not
-see it before. The delays are those of Carns, Settlemyer and Ligon's model (their section on the
-simulation, see `examples.papers.network`): a sender is busy with one message after the other, each
-for `Delay.overhead_s`; then it is under way for `Delay.latency_s`; then the receiver is busy with
-it for `Delay.overhead_s`, again one after the other. A message to oneself is never under way. With
-`Delay.near_s`, a message to a rank of the same node is under way for that time.
+Ranks on one machine reach each other in microseconds, so the cost of a protocol would be that of
+its Python code. Here each message carries the time of its delivery, and the receiver does not see
+it earlier. The delays follow the model of Carns, Settlemyer and Ligon (their section on the
+simulation, see `examples.papers.network`). The sender handles one message after the other, each for
+`Delay.overhead_s`. The message then travels for `Delay.latency_s`, and the receiver handles it for
+`Delay.overhead_s`, again one after the other. A message of a rank to itself does not travel. If
+`Delay.near_s` is set, messages between ranks of the same node travel for that time.
 
-Nobody sleeps for a message: a rank that waits is in its poll, so two cores carry many ranks as long
-as the delays are much longer than the work. All ranks must be on one machine, for they share its
-monotonic clock. A poll wakes up to a millisecond late.
+No rank sleeps for the duration of a message: a waiting rank is in its poll. So two cores can run
+many ranks if the delays are much longer than the work. All ranks must be on one machine, because
+they share its monotonic clock. A poll wakes up to a millisecond late.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STAMP = Struct("<d")
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """What each message costs: a processor at both ends, and the way between them."""
+    """The cost of a message: processing at both ends, and the travel between them."""
 
     overhead_s: float
     latency_s: float
@@ -36,7 +36,7 @@ class Delay(msgspec.Struct, frozen=True):
 
 
 class Delayed:
-    """A transport behind which each message is delivered at its time.
+    """A transport that delivers each message at its delayed time.
 
     `nodes` replaces the nodes of the inner transport.
     """
@@ -54,9 +54,9 @@ class Delayed:
         self._inner = inner
         self._delay = delay
         self._clock_s = clock_s
-        self._sent_s = 0.0  # when this rank's processor is done with all that it has sent
-        self._received_s = 0.0  # and with all that it has received
-        self._number = 0  # of arrivals: those of the same time are seen in their order
+        self._sent_s = 0.0  # when this rank's processor has sent all its messages
+        self._received_s = 0.0  # and has handled all messages received
+        self._number = 0  # of arrivals: keeps the order of simultaneous ones
         self._held: list[tuple[float, int, Delivery | LostRank]] = []  # a heap, by time
         near_s = delay.latency_s if delay.near_s is None else delay.near_s
         self._latencies_s = [
@@ -86,7 +86,7 @@ class Delayed:
                 return due
 
     def _hold(self, arrival: Delivery | LostRank) -> None:
-        """Find out when an arrival is seen; a lost rank is seen after all earlier arrivals."""
+        """Compute when an arrival is delivered; a lost rank follows all earlier arrivals."""
         seen_s = self._received_s
         if isinstance(arrival, Delivery):
             (seen_s,) = _STAMP.unpack_from(arrival.payload)

@@ -1,7 +1,7 @@
-"""pcircle's own engine on the project's simulated network, with timers in place of file work.
+"""pcircle's own engine on the project's simulated network, with timers instead of file work.
 
-What runs is `pcircle.circle.Engine` itself, unchanged. A figure derives a player from
-`EnginePlayer`, whose `steps` state what an item waits for and which items it spawns.
+`pcircle.circle.Engine` runs unchanged. A figure derives a player from `EnginePlayer`; its method
+`steps` determines how long an item waits and which items it spawns.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from pcircle.transport.contract import Delivery, LostRank
 __all__ = ["EnginePlayer", "Steps"]
 
 Item = TypeVar("Item")
-# Yields the time at which an item goes on; returns the items that it spawns, and its result.
+# Yields the time at which an item continues; returns the items that it spawns, and its result.
 Steps = Generator[float, None, tuple[list[Item], int]]
 
 
 class EnginePlayer(ABC, Generic[Item]):
-    """One rank: an engine, and so many items at once as its settings have workers.
+    """One rank: an engine, and as many concurrent items as its settings have workers.
 
     Rank 0 begins with `seeds`. Results are numbers, which are added.
     """
@@ -62,10 +62,10 @@ class EnginePlayer(ABC, Generic[Item]):
 
     @abstractmethod
     def steps(self, item: Item) -> Steps[Item]:
-        """Process an item from `now_s` on."""
+        """Process an item, beginning at `now_s`."""
 
     def has_idle_workers(self) -> bool:
-        """Return whether other ranks wait for work."""
+        """Return whether other ranks are waiting for work."""
         return self._engine.has_idle_workers()
 
     def play(self, t: SimTransport) -> Generator[float | None, list[Delivery | LostRank], None]:

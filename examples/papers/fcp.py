@@ -1,16 +1,16 @@
-"""Wang et al.'s copies (FCP, Cray User Group 2016): Table I, checksums and ranks, run for real.
+"""The copies of Wang et al. (FCP, Cray User Group 2016): Table I, checksums and ranks, measured.
 
 Figures 6 to 9, on 1 to 8 nodes, are simulated (`examples.papers.fcp_nodes`).
 
-The paper copies four data sets with cp, rsync, dcp and its own fcp, one node of 8 processes on a
-Lustre file system (section III-A), then with checksums and on more nodes. The same sets, scaled
-down (`examples.papers.fcp_sets`), are copied here with cp, rsync, dcp where there is one, and this
-fcp, within memory: what is compared are ratios. The paper's numbers are in
+The paper copies four data sets with cp, rsync, dcp and its own fcp, with 8 processes on one node,
+on a Lustre file system (section III-A), then with checksums and on more nodes. Here the same sets,
+scaled down (`examples.papers.fcp_sets`), are copied in memory with cp, rsync, dcp if it is
+installed, and pcircle's fcp. Only ratios are compared. The paper's numbers are in
 `examples.papers.fcp_paper`.
 
-All tools take turns in each round, the first round does not count, and each copy is looked at
-after its time was taken. A tool's *start* is what it takes for one empty file; ratios stand beside
-those of the times without it, for scaled sets are so short that it shows.
+All tools take turns in each round, the first round is dropped, and each copy is checked after its
+time was measured. A tool's *start* is its time for one empty file. The tables also have the ratios
+of the times without it, because it matters for such short copies.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _WITHOUT_DCP = "no dcp: it is not on PATH, or no mpirun fits it"
 
 
 class Way(NamedTuple):
-    """A command: what it is called, and its words before source and target."""
+    """A command: its name, and the words before source and target."""
 
     name: str
     words: tuple[str, ...]
 
     def command(self, source: Path, target: Path) -> list[str]:
-        # rsync takes a directory itself, not what is in it, without the slash.
+        # Without the slash, rsync copies the directory itself instead of its contents.
         slash = "/" if self.words[0] == "rsync" and source.is_dir() else ""
         return [*self.words, f"{source}{slash}", str(target)]
 
@@ -66,7 +66,7 @@ def fcp_way(name: str, ranks: int, *more: str, module: str = "pcircle.tools.fcp"
 
 
 def tool_ways(ranks: int, place: Path) -> tuple[list[Way], str]:
-    """The tools of Table I that are here, and why one is not."""
+    """Return the tools of Table I that are installed, and why one is not."""
     found = [Way("cp", ("cp", "-r"))]
     missing = []
     if which("rsync"):
@@ -83,13 +83,13 @@ def tool_ways(ranks: int, place: Path) -> tuple[list[Way], str]:
 
 @contextmanager
 def working() -> Iterator[Path]:
-    """A place to copy in."""
+    """Yield a directory for the copies."""
     with tempfile.TemporaryDirectory(prefix="pcircle-fcp-", dir=scratch()) as place:
         yield Path(place)
 
 
 def copy(way: Way, one: DataSet, source: Path) -> Copied:
-    """Copy once, and see that it is whole; RuntimeError if it is not. The copy is removed."""
+    """Copy once, check the copy, and remove it; raise RuntimeError if it is incomplete."""
     place = source.parents[1]
     target, log = place / "copy", place / "log"
     command, environment = way.command(source, target), tools.environment()
@@ -105,7 +105,7 @@ Times = dict[str, dict[str, list[Copied]]]  # by set and way
 
 
 def times_of(ways: Sequence[Way], small: bool, place: Path) -> Times:
-    """Copy all sets in all ways, and one empty file."""
+    """Copy all sets, and one empty file, in all ways."""
     named = {way.name: way for way in ways}
     found: Times = {}
     for one in [NOTHING, *data_sets(SMALL if small else FULL)]:
@@ -122,17 +122,17 @@ def times_of(ways: Sequence[Way], small: bool, place: Path) -> Times:
 
 
 class Compared(NamedTuple):
-    """A way on a set beside the reference: seconds, and the ratio with and without the start."""
+    """A way compared with the reference: seconds, and the ratio with and without the start."""
 
     median_s: float
     min_s: float
     max_s: float
     ratio: float
-    net_ratio: float | None  # None where a set takes no longer than to start
+    net_ratio: float | None  # None if the copy takes no longer than the start
 
 
 def compared(times: Times, name: str, way: str, reference: str) -> Compared:
-    """Compare by the median over the rounds of each round's ratio, and the medians of the rest."""
+    """Compare two ways by the median of the ratios of each round, and otherwise by medians."""
     mine = [each.wall_s for each in times[name][way]]
     other = [each.wall_s for each in times[name][reference]]
     ratio = median(a / b for a, b in zip(mine, other, strict=True))
@@ -158,7 +158,7 @@ def _ranks() -> int:
 
 
 def table(out: Path, small: bool) -> list[Path]:
-    """Table I: all tools on all sets, and their times over fcp's."""
+    """Table I: all tools on all sets, and their times divided by fcp's."""
     before = Surroundings.now()
     with working() as place:
         ways, missing = tool_ways(_ranks(), place)
@@ -196,7 +196,7 @@ def _cell(rows: Sequence[Sequence[Cell]], group: str, name: str, column: int) ->
 
 
 def checksums(out: Path, small: bool) -> list[Path]:
-    """Without checksums, with, and with corruption between the copy and its verification."""
+    """Copy without checksums, with checksums, and with corruption before the verification."""
     before = Surroundings.now()
     corrupted = "examples.papers.fcp_corrupted"
     ways = [
@@ -233,7 +233,7 @@ def checksums(out: Path, small: bool) -> list[Path]:
 
 
 def ranks(out: Path, small: bool) -> list[Path]:
-    """fcp with 1 to 8 ranks on this machine; the paper has nodes (section III-B)."""
+    """Copy with 1 to 8 ranks on this machine; the paper uses nodes (section III-B)."""
     before = Surroundings.now()
     ways = [fcp_way(str(number), number) for number in RANKS]
     with working() as place:
@@ -260,7 +260,7 @@ def ranks(out: Path, small: bool) -> list[Path]:
 
 
 def _nodes_speed_up(one: str, nodes: int) -> Cell:
-    """Return how much faster the paper's fcp is on so many nodes, with the default of stripes."""
+    """Return the speed-up of the paper's fcp on several nodes, with the default stripes."""
     if one not in NODES_S:
         return ""
     times_s = dict(zip(NODES.value, NODES_S[one].value[DEFAULT_STRIPES.value], strict=True))

@@ -1,10 +1,10 @@
-"""fcp beside somebody who changes copies between their copying and their verification.
+"""Runs fcp while copies are corrupted between copying and verification.
 
-``python -m examples.papers.fcp_corrupted ARGUMENT...`` is ``fcp --verify`` but that a byte of some
-copies is turned over just before they are read back for the first time: of one file in `ONE_IN`, by
-its name, and of one part in `ONE_IN` of a large file, beginning with the first. So fcp finds real
-corruption, in the target, as in the paper's runs with corrupted files (Wang et al., the figures of
-checksums; how much they corrupted is not known, so our share is chosen).
+``python -m examples.papers.fcp_corrupted ARGUMENT...`` is ``fcp --verify``, except that one byte of
+some copies is inverted just before they are first read back. This affects one file in `ONE_IN`, by
+its name, and one part in `ONE_IN` of a large file, beginning with the first. So fcp finds real
+corruption in the target, as in the paper's runs with corrupted files (Wang et al., the figures of
+checksums). How much they corrupted is not known, so we chose the share.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _done: set[tuple[int, int, bytes, int]] = set()  # of this rank: directory, name
 
 
 def corrupt(directory_fd: int, name: bytes, offset: int) -> None:
-    """Turn a byte of a copy over, but not twice: the next copy of it stays as it is."""
+    """Invert a byte of a copy, but only once: the next copy of the file stays as it is."""
     folder = os.fstat(directory_fd)
     key = folder.st_dev, folder.st_ino, name, offset
     if key in _done:
@@ -38,12 +38,12 @@ def corrupt(directory_fd: int, name: bytes, offset: int) -> None:
 
 
 def is_chosen(name: bytes) -> bool:
-    """Tell whether the copy of a whole file is to be corrupted."""
+    """Return whether the copy of a whole file will be corrupted."""
     return crc32(name) % ONE_IN == 0
 
 
 def install() -> None:
-    """Have all reading back in this process, and in those forked from it, come after corruption."""
+    """Make this process, and those forked from it, corrupt copies before reading them back."""
     read_file, read_range = Rereader.reads, Rereader.has_range_digest
 
     def reads(self: Rereader, directory_fd: int, name: bytes, seen: ExpectedContent) -> bool:

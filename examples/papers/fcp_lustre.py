@@ -1,20 +1,21 @@
-"""Copies of Wang et al. 2016 in virtual time: pcircle's engine on a model of Lustre.
+"""The copies of Wang et al. 2016 in virtual time: pcircle's engine on a model of Lustre.
 
-A file is striped over some of the storage targets; each target serves one request after the other,
-at a rate. So does the network between the nodes and the targets, which all nodes share, and each
-node, which has eight processes and a link. A node's time for a byte grows with the number of
-stripes of the file: in figure 6 of the paper copies with 512 stripes take three times as long on
-one node, and speed up with the nodes, so the cost is the client's. A block that is copied waits in
-all of these queues at once, which is a pipeline: reading ahead, writing behind.
+A file is striped over some of the storage targets, and each target serves one request after the
+other, at a fixed rate. So does the network between the nodes and the targets, which all nodes
+share. So does each node, which has eight processes and a link. A node's time for a byte grows with
+the number of stripes of the file. In figure 6 of the paper, copies with 512 stripes take three
+times as long on one node and speed up with the nodes, so the cost arises in the client. The block
+that is being copied waits in all of these queues at the same time. This models a pipeline of
+reading ahead and writing behind.
 
-The ranks, their chunks and who copies them are pcircle's: the engine is the real one, chunks have
-the sizes of `pcircle.ops.copy.tree.large_files`, and after `SPLIT_S` what is left of a chunk
-becomes two.
+The ranks, their chunks and their distribution are pcircle's: the engine is the real one, chunks
+have the sizes of `pcircle.ops.copy.tree.large_files`, and after `SPLIT_S` the rest of a chunk is
+split into two.
 
-`calibrated` has the four rates, from four of the 59 bars of figures 6 to 9, all of figure 6. A
-fifth number, the time of a small file, is from one bar of figure 9. *Chosen by us:* the number of
-targets, stripes of 1 MiB, the targets of a file (consecutive from a random one), blocks of 8 MiB,
-10 us for a message.
+`calibrated` derives four rates from four of the 59 bars of figures 6 to 9, all of them in figure 6.
+A fifth number, the time of a small file, is derived from one bar of figure 9. *Chosen by us:* the
+number of targets, stripes of 1 MiB, the targets of a file (consecutive from a random one), blocks
+of 8 MiB, and 10 us for a message.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ NAMES = 64
 
 
 class FileSet(msgspec.Struct, frozen=True):
-    """So many files of one size."""
+    """A number of files of equal size."""
 
     files: int
     file_bytes: int
 
 
-# The files of set 4 have many sizes (section III-A); figure 11 has 5 MB/s for its 227 s.
+# The files of set 4 have many sizes (section III-A); figure 11 shows 5 MB/s for its 227 s.
 _MIXED_FILE_BYTES = 12_000
 SETS = {
     name: FileSet(files, EACH_BYTES.value.get(name, _MIXED_FILE_BYTES))
@@ -84,7 +85,7 @@ CALIBRATED = (
 
 
 def calibrated() -> Setup:
-    """Return the rates at which the bars of `CALIBRATED` are limited by one queue each."""
+    """Return the rates for which one queue each limits the bars of `CALIBRATED`."""
     node_s, targets_s, network_s, wide_node_s, small_s = (
         NODES_S[name].value[stripes][NODES.value.index(nodes)] or 0.0
         for name, stripes, nodes in CALIBRATED
@@ -102,7 +103,7 @@ def calibrated() -> Setup:
 
 
 class _Storage:
-    """The queues: when each is free."""
+    """The queues, as the times when each becomes free."""
 
     def __init__(self, setup: Setup, nodes: int, stripes: int, rng: Random) -> None:
         self._setup, self._stripes, self._rng = setup, stripes, rng
@@ -115,7 +116,7 @@ class _Storage:
         self._firsts: dict[int, tuple[int, int]] = {}
 
     def copied_s(self, node: int, file: int, offset: int, length: int, now_s: float) -> float:
-        """Return when a block that is copied from now on has been written."""
+        """Return when a block whose copy begins now has been written."""
         setup = self._setup
         node_s = max(now_s, self._nodes_s[node]) + length * self._node_s_per_byte
         self._nodes_s[node] = node_s
@@ -147,7 +148,7 @@ class _Storage:
 
 
 class _Files(msgspec.Struct, frozen=True):
-    """Files of the set, from `first` on."""
+    """The files of the set from `first` on."""
 
     first: int
     count: int
@@ -184,7 +185,7 @@ class _Player(EnginePlayer[_Item]):
         return self._begin_file(item) if item.count == 1 else self._go_through(item)
 
     def _go_through(self, item: _Files) -> Steps[_Item]:
-        """Make an item of each large file; copy small ones for a while."""
+        """Create an item for each large file; copy small files until the time is up."""
         end = item.first + item.count
         if self._files.file_bytes >= LARGE_BYTES:
             yield self.now_s
@@ -213,7 +214,7 @@ class _Player(EnginePlayer[_Item]):
         return [_Chunk(item.first, at, min(length, size - at)) for at in offsets], 1
 
     def _copy(self, item: _Chunk) -> Steps[_Item]:
-        """Copy block by block; after a while, leave what remains to two items."""
+        """Copy block by block; when the time is up, split the remainder into two items."""
         until_s = self.now_s + SPLIT_S
         offset, end = item.offset, item.offset + item.length
         while offset < end and self.now_s < until_s:
@@ -235,7 +236,7 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 def copy_set(files: FileSet, nodes: int, stripes: int, setup: Setup, seed: int = 1) -> Copied:
-    """Copy a set with eight processes on each of so many nodes."""
+    """Copy a set with eight processes on each of *nodes* nodes."""
     places = [rank // PROCESSES.value for rank in range(nodes * PROCESSES.value)]
     storage = _Storage(setup, nodes, stripes, Random(f"fcp layouts {seed}"))
     network = Network(

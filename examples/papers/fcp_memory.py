@@ -1,10 +1,10 @@
 """Memory for each file and each chunk, as in Wang et al. 2016.
 
-Their fcp keeps an object of 112 bytes for each file and one of 64 for each chunk in memory (section
-II-F). Here both are measured: the peak memory of fcp's largest process, two ranks, by the number of
-files in one flat directory, which that section calls one of the worst cases; and an item of the
-queue that stands for a chunk, in memory and on disk. A queue keeps at most some 400 of these in
-memory, whatever its length.
+Their fcp keeps an object of 112 bytes in memory for each file, and one of 64 bytes for each chunk
+(section II-F). Here both are measured. For files, it is the peak memory of fcp's largest process of
+two ranks, for several numbers of files in one flat directory, which that section calls one of the
+worst cases. For chunks, it is the size of a queue item that represents a chunk, in memory and on
+disk. A queue keeps only about 400 of these in memory, however long it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TIMEOUT_S = 300.0
 
 
 def chunk_bytes() -> tuple[float, float]:
-    """Return the bytes of a chunk in a queue, and in a segment on disk."""
+    """Return the size of a chunk in a queue, and in a segment on disk."""
     source, target = (66, 10**9), (67, 10**6)
     tracemalloc.start()
     try:
@@ -53,7 +53,7 @@ def chunk_bytes() -> tuple[float, float]:
 
 
 def peak_bytes(files: int) -> int:
-    """Return the peak memory of fcp's largest process, for so many empty files."""
+    """Return the peak memory of fcp's largest process when it copies *files* empty files."""
     with tempfile.TemporaryDirectory(prefix="pcircle-fcp-", dir=scratch()) as place:
         source, log = Path(place, "source"), str(Path(place, "log"))
         source.mkdir()

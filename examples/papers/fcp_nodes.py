@@ -1,6 +1,7 @@
 """Figures 6 to 9 of Wang et al. 2016: fcp on 1 to 8 nodes, with 1 to 512 stripes, simulated.
 
-The model, and which of the paper's bars it is calibrated on, is in `examples.papers.fcp_lustre`.
+`examples.papers.fcp_lustre` contains the model, and states on which bars of the paper it is
+calibrated.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _files(name: str, small: bool) -> FileSet:
 
 
 def by_nodes(name: str, out: Path, small: bool) -> list[Path]:
-    """A set by nodes and stripes: the table, and lines with the paper's points."""
+    """Simulate a set by nodes and stripes; write the table, and lines with the paper's points."""
     setup, files = calibrated(), _files(name, small)
     nodes = NODES.value[:2] if small else NODES.value
     rows: list[list[Cell]] = []
@@ -71,7 +72,7 @@ def by_nodes(name: str, out: Path, small: bool) -> list[Path]:
 
 
 def deviation(ratios: Sequence[float]) -> float:
-    """Return by which part the median ratio deviates from 1, up or down."""
+    """Return by how much the median ratio deviates from 1, up or down."""
     return median(max(ratio, 1 / ratio) - 1 for ratio in ratios)
 
 

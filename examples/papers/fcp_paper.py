@@ -1,7 +1,7 @@
 """The numbers of Wang et al. 2016 (FCP, Cray User Group).
 
-Those of figures 6 to 10 were read from the paper's PDF, whose plots are vector graphics: the height
-of a bar is exact to 0.25 % of its axis (12 s in figure 6, 1.2 in 7, 1.7 in 8, 5 in 9, 10 in 10).
+The numbers of figures 6 to 10 were read from the vector graphics in the paper's PDF. The height of
+a bar is exact to 0.25 % of its axis (12 s in figure 6, 1.2 in 7, 1.7 in 8, 5 in 9, 10 in 10).
 """
 
 from __future__ import annotations

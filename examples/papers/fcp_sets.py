@@ -1,13 +1,14 @@
 """The four data sets of Wang et al.'s Table I, scaled down to one machine.
 
 The paper has one file of 1 TB, one of 100 GB, 1,000 of 100 MB, and 100,000 of 4 KB to 100 MB
-(section III-A). Here every set has `Scale.bytes_factor` of its bytes, so that they keep their
-proportions to each other. Chosen by us, for the paper does not say: how the sizes of the last are
-mixed. They follow a power law, cut at both ends, in which 85 % of files are below 256 KiB, as the
-paper says of the site's file system (section II-C); that makes 84 GB in full, near the 100 GB of
-the two before. Its number of files is scaled, too (a tenth), and each by the rest.
+(section III-A). Here every set has the fraction `Scale.bytes_factor` of its bytes, so that the
+proportions between sets remain. The paper does not state how the sizes in the last set are
+distributed, so we chose a power law that is cut off at both ends. In it, 85 % of files are below
+256 KiB, as the paper says of the site's file system (section II-C). The full set would have 84 GB,
+close to the 100 GB of the two sets before it. Its number of files is scaled as well, to a tenth,
+and the sizes of the files by the remaining factor.
 
-Contents are random, and no block is twice in a file.
+Contents are random, and no block occurs twice in a file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _EXPONENT = 0.456
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """How much of the paper's bytes, and how many files in the sets that have many."""
+    """The fraction of the paper's bytes, and the numbers of files in the sets with many files."""
 
     bytes_factor: float
     equal_files: int
@@ -40,7 +41,7 @@ SMALL = Scale(1 / 1_000_000, 10, 100)
 
 
 class DataSet(msgspec.Struct, frozen=True):
-    """A set: its name, and the sizes of its files. One file is copied as a file."""
+    """A set: its name, and the sizes of its files. A single file is copied without a directory."""
 
     name: str
     sizes: tuple[int, ...]
@@ -55,14 +56,14 @@ class DataSet(msgspec.Struct, frozen=True):
 
 def _mixed(count: int, factor: float, random: Random) -> Iterator[int]:
     low, high = (float(size) for size in MIXED_BYTES.value)
-    beyond = (low / high) ** _EXPONENT  # of the law without its end
+    beyond = (low / high) ** _EXPONENT  # share of the law beyond the cut
     for _ in range(count):
         size_bytes = low * (1 - random.random() * (1 - beyond)) ** (-1 / _EXPONENT)
         yield max(1, round(size_bytes * factor))
 
 
 def data_sets(scale: Scale) -> list[DataSet]:
-    """Return the sets; the same for the same scale."""
+    """Return the sets; they depend only on the scale."""
     factor = scale.bytes_factor
     equal_bytes = FILES.value["set 3"] * EACH_BYTES.value["set 3"]
     each = round(equal_bytes * factor / scale.equal_files)
@@ -76,11 +77,11 @@ def data_sets(scale: Scale) -> list[DataSet]:
 
 
 NOTHING = DataSet("start", (0,))
-"""One empty file: what a tool takes to begin and to end."""
+"""One empty file, to measure the time that a tool takes to start and end."""
 
 
 def make(one: DataSet, place: Path) -> Path:
-    """Write a set below *place*, 100 files a directory; returns what is to be copied."""
+    """Write a set to *place*, with 100 files in each directory; return the path to copy."""
     source = one.source(place)
     source.parent.mkdir(parents=True)
     random = Random(1)
@@ -101,7 +102,7 @@ def make(one: DataSet, place: Path) -> Path:
 
 
 def fault(one: DataSet, copy: Path) -> str | None:
-    """What is wrong with the sizes of a copy, or None."""
+    """Return a description of the copy if its sizes are wrong, otherwise None."""
     paths = [copy] if copy.is_file() else [path for path in copy.rglob("*") if path.is_file()]
     found = sorted(path.stat().st_size for path in paths)
     return None if found == sorted(one.sizes) else f"{len(found)} files, {sum(found)} bytes"

@@ -1,11 +1,11 @@
-"""Figures of LaFon et al. 2012: ``python -m examples.papers.lafon fig1``.
+"""The figures of LaFon et al. 2012: ``python -m examples.papers.lafon fig1``.
 
 LaFon, Misra and Bringhurst, "On distributed file tree walk of parallel file systems", SC12.
 
-The models are in the modules ``lafon_tree`` (file systems), ``lafon_cost`` (what things cost),
+The models are in the modules ``lafon_tree`` (file systems), ``lafon_cost`` (costs),
 ``lafon_central`` (CP, CP+), ``lafon_steal`` (DRQS, DEQS, PA-DRQS, H-DRQS) and ``lafon_engine``
-(pcircle's engine); ``lafon_real`` measures that engine with the paper's policies.
-``docs/papers-lafon.rst`` puts the figures beside what the paper found.
+(pcircle's engine). ``lafon_real`` measures that engine with the paper's policies.
+``docs/papers-lafon.rst`` compares the figures with the paper's results.
 """
 
 from __future__ import annotations

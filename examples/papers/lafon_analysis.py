@@ -4,8 +4,8 @@
   alone, and to the time from the request to the arrival.
 - The requests for work are counted for 4 to 256 ranks and compared with `bound`.
 
-A single directory of equal files matches the assumption of the derivation: the work of a queue is
-its length. The grown tree does not.
+The derivation assumes that the work of a queue is its length. A single directory of equal files
+meets this assumption, but the grown tree does not.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ COST_RANKS = 40
 
 
 def flat(files: int) -> Tree:
-    """A tree with one directory."""
+    """Return a tree with one directory."""
     return Tree([files], [()])
 
 
 def bound(ranks: int, elements: int) -> float:
-    """Return the bound of the requests of a walk by `ranks` that send requests in turn."""
+    """Return the bound on the requests of a walk by `ranks` ranks that send requests in turn."""
     costs = Costs()
     phases = (ceil(log2(elements)) + 1) * (ranks - 1) ** 2
     last_elements = ranks * costs.lstat_s / (2 * (costs.near_s + costs.serve_s))
@@ -47,7 +47,7 @@ def requests_of(name: str, tree: Tree, ranks: int, seed: int) -> Result:
     schemes = {
         "DRQS": Scheme(per_node=1),
         "DEQS": Scheme(per_node=1, half=True),
-        # Ranks of one node ask each other in turn, all in the same order.
+        # Ranks of one node send requests to each other in turn, all in the same order.
         "in turn": Scheme(per_node=ranks, half=True, aware=True),
     }
     return walk(tree, ranks, schemes[name], seed)
@@ -68,12 +68,12 @@ def fits(result: Result, first_s: float) -> list[tuple[str, int, float, float]]:
 
 
 def exponent(ranks: Sequence[int], requests: Sequence[float]) -> float:
-    """Return the power of the ranks with which the requests grow."""
+    """Return the power of the number of ranks with which the requests grow."""
     return linear_regression([log(n) for n in ranks], [log(count) for count in requests]).slope
 
 
 def analysis(out: Path, small: bool) -> list[Path]:
-    """The fitted costs; the requests of each algorithm against ranks, and the bound."""
+    """Write the fitted costs, the requests of each algorithm by number of ranks, and the bound."""
     elements = 2_000 if small else 100_000
     ranks = (4, 8, 16) if small else (4, 8, 16, 32, 64, 128, 256)
     directory = flat(elements - 1)

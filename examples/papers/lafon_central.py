@@ -1,15 +1,17 @@
-"""CP, the centralised walk that LaFon et al. 2012 compare with, and its variant CP+.
+"""CP, the centralised walk with which LaFon et al. 2012 compare, and its variant CP+.
 
-Section 3 of the paper: rank 0 keeps the queue and does no work. A worker without work asks, and
-gets one path; a file is visited, and the worker asks again; the children of a directory all go back
-to rank 0. Only one worker (here rank 1) reads directories, as in LANL's program; it keeps none in
-CP, and one of the children in CP+ (the others go back). The end is a sentinel to each.
+Section 3 of the paper: rank 0 keeps the queue and does no other work. An idle worker sends a
+request and receives one path. If it is a file, the worker visits it and sends the next request; if
+it is a directory, all its children go back to rank 0. Only one worker (here rank 1) reads
+directories, as in LANL's program. In CP it keeps no child; in CP+ it keeps one, and the others go
+back. At the end a sentinel is sent to each worker.
 
-The master handles one message at a time; what a received one takes, its answer included, is chosen
-by us (`Costs.master_s`), and so is that directories are handed out newest first, which keeps its
-queue short. In CP+ the worker that reads directories keeps a directory if there is one.
+The master handles one message at a time. We chose its time for a received message, including the
+answer (`Costs.master_s`). We also chose that the newest directories are given out first, because
+this keeps the queue short. In CP+ the worker that reads directories keeps a child that is a
+directory, if there is one.
 
-Files are equal, so the master's queue is a number of files beside a stack of directories.
+Files are equal, so the master's queue is a number of files and a stack of directories.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _READER = 1  # the rank that reads directories
 def walk_centrally(
     tree: Tree, ranks: int, *, keeps: bool = False, costs: Costs | None = None, per_node: int = 2
 ) -> Result:
-    """Visit all elements with one master and `ranks - 1` workers; CP+ if `keeps`."""
+    """Visit all elements with one master and `ranks - 1` workers; `keeps` selects CP+."""
     if ranks < 3:
         raise ValueError("a centralised walk takes a master, a reader and a worker")
     return _Central(tree, ranks, keeps, costs or Costs(), per_node).result()
@@ -36,10 +38,11 @@ def walk_centrally(
 def traffic_of(
     elements: int, directories: int, ranks: int, costs: Costs | None = None
 ) -> tuple[int, int]:
-    """Messages and bytes of CP: each element is asked for and sent, each but the root came back.
+    """Return the number of messages and bytes of CP, without simulating the walk.
 
-    Each worker asks once more than it gets, and gets a sentinel. For sizes at which a run would
-    take too long; at others the tests hold it to the run.
+    Each element is requested and sent, and each except the root was returned before. Each worker
+    sends one request that is answered with a sentinel. The function is for sizes at which a
+    simulation would take too long. At other sizes, the tests compare it with the simulation.
     """
     costs = costs or Costs()
     word, path = costs.word_bytes, costs.path_bytes
@@ -57,19 +60,19 @@ class _Central:
         self._size = ranks
         self._files = 0
         self._directories = [0]
-        self._waiting: list[int] = []  # workers that asked when there was no file
+        self._waiting: list[int] = []  # workers whose requests came when there was no file
         self._reader_waits = False
-        # Messages to the master: when, tie breaker, from whom, the directory that was read or -1.
+        # Messages to the master: time, tie breaker, sender, the directory that was read or -1.
         self._events: list[tuple[float, int, int, int]] = []
         self._serial = 0
-        self._free_s = 0.0  # when the master has dealt with what came before
+        self._free_s = 0.0  # when the master has handled all earlier messages
         self._elements = [0] * ranks
         self._lstat_s = [0.0] * ranks
         self._readdir_s = [0.0] * ranks
         self._serve_s = [0.0] * ranks
 
     def result(self) -> Result:
-        """Play the walk to its end."""
+        """Simulate the walk to its end."""
         for rank in range(1, self._size):
             self._ask(rank, 0.0)
         master_s = self._costs.master_s
@@ -113,7 +116,7 @@ class _Central:
         heappush(self._events, (at_s, self._serial, rank, directory))
 
     def _returned(self, directory: int) -> None:
-        """The children of a directory have come, but for one that CP+ has kept."""
+        """Queue the children of a directory, except one that CP+ has kept."""
         below = self._tree.subdirectories[directory]
         self._files += self._tree.files[directory]
         if self._keeps and below:
@@ -125,7 +128,7 @@ class _Central:
             self._directories.extend(below)
 
     def _hand_out(self) -> None:
-        """One path to each worker that waits, as far as there are any."""
+        """Send one path to each waiting worker, as long as there are paths."""
         costs = self._costs
         if self._reader_waits and self._directories:
             self._reader_waits = False
@@ -144,7 +147,7 @@ class _Central:
         del waiting[:given]
 
     def _read(self, directory: int, now_s: float) -> None:
-        """The reader reads a directory (CP+: and goes on with a child), and asks again."""
+        """Let the reader read a directory and, in CP+, visit a child; then it asks again."""
         costs = self._costs
         while True:
             below = self._tree.subdirectories[directory]

@@ -1,13 +1,14 @@
-"""What the algorithms of LaFon et al. 2012 cost, and what a run of one came to.
+"""The costs in the models of LaFon et al. 2012, and the results of a run.
 
-The paper gives the form only: a transfer of s units costs ``alpha + s * beta``, work is one visit
-for each element. The values are chosen by us, but for the length of a path, which follows from its
-fig. 1 (1.6e9 bytes on the busiest pair over 6.5 million entries), and the sizes of messages, which
-are those of libcircle, the library that grew out of the authors' code: one int for a request, a
-refusal or a token, and for k paths one message of ``4 * (2 + k)`` bytes and one with the paths.
+The paper states only the form: a transfer of s units costs ``alpha + s * beta``, and work is one
+visit for each element. We chose the values, with two exceptions. The length of a path follows from
+fig. 1 of the paper (1.6e9 bytes on the busiest pair over 6.5 million entries). The sizes of
+messages are those of libcircle, the library that developed from the authors' code: one int for a
+request, a refusal or a token; for k paths, one message of ``4 * (2 + k)`` bytes and one with the
+paths.
 
-`poll_s`, `pause_s` and `neighbour_s` are zero by default; the page uses them to find out what the
-paper's machine must have had for what the default costs do not reproduce.
+`poll_s`, `pause_s` and `neighbour_s` are zero by default. The page varies them to explain the
+results of the paper that the default costs do not reproduce.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ __all__ = ["Answer", "Costs", "Result", "Traffic", "nodes_of"]
 class Costs(msgspec.Struct, frozen=True):
     """Times in seconds, sizes in bytes.
 
-    `poll_s` is paid by each process whenever it looks at its messages between elements, `pause_s`
-    after each refusal, `neighbour_s` with each element for each other rank on the node.
-    `master_s` is what a message costs the master of CP, `serve_s` any other rank.
+    A process spends `poll_s` whenever it checks for messages between elements, and `pause_s` after
+    each refusal. It spends `neighbour_s` on each element for each other rank on its node. A message
+    takes `master_s` on the master of CP, and `serve_s` on any other rank.
     """
 
     lstat_s: float = 0.0005
@@ -45,7 +46,7 @@ class Costs(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Elements given to a rank: when it requested them, when they were sent and received."""
+    """Elements given to a rank: when it requested them, and when they were sent and received."""
 
     size_bytes: int
     requested_s: float
@@ -54,15 +55,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What one run came to. Lists have one value for each rank; `pair_bytes` is [source][dest].
+    """The results of one run. Lists have one value for each rank; `pair_bytes` is [source][dest].
 
-    Of the seconds of a process `serve_s` were spent on messages, or looking for them, while it had
-    work, `idle_s` without work (asking, or waiting for an answer), `barrier_s` by threads that
-    waited for others.
+    A process spent `serve_s` on messages, or on checking for them, while it had work. It spent
+    `idle_s` without work, and its threads spent `barrier_s` waiting for each other.
 
-    Of the `requests` for work `first_requests` were sent before the first element was complete,
-    and `last_requests` after the last one. Only the walks of `lafon_steal` record these two
-    and the `answers`; CP has no requests of this kind.
+    Of the `requests` for work, `first_requests` were sent before the first element was complete,
+    and `last_requests` after the last one was. Only the walks of `lafon_steal` record these two and
+    the `answers`; CP has no requests of this kind.
     """
 
     time_s: float
@@ -81,28 +81,28 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def total_bytes(self) -> int:
-        """All that was sent."""
+        """The bytes of all messages."""
         return sum(map(sum, self.pair_bytes))
 
     @property
     def busiest_bytes(self) -> int:
-        """Of the pair that exchanged the greatest amount, in one direction."""
+        """The largest number of bytes that one rank sent to another."""
         return max(map(max, self.pair_bytes))
 
     @property
     def shares(self) -> list[float]:
-        """Each rank's part of the visited elements, 0 to 1."""
+        """Each rank's share of the visited elements, from 0 to 1."""
         total = sum(self.elements)
         return [elements / total for elements in self.elements]
 
     @property
     def span(self) -> float:
-        """The greatest share less the smallest one, over the ideal share."""
+        """The difference between the largest and the smallest share, divided by the ideal share."""
         return (max(self.shares) - min(self.shares)) * len(self.shares)
 
 
 class Traffic:
-    """The network: counts messages and bytes, and says when they arrive, in order for each pair."""
+    """The network: counts messages and bytes, and computes arrivals, in order for each pair."""
 
     def __init__(self, costs: Costs, nodes: Sequence[int]) -> None:
         size = len(nodes)
@@ -118,7 +118,7 @@ class Traffic:
     def sent(
         self, source: int, dest: int, size_bytes: int, now_s: float, messages: int = 1
     ) -> float:
-        """When so many bytes, sent now as so many messages, are all there."""
+        """Return when bytes that are sent now, in a number of messages, have all arrived."""
         self.messages += messages
         self.pair_bytes[source][dest] += size_bytes
         at_s = now_s + messages * self._start_s[source][dest] + size_bytes * self._byte_s
@@ -131,5 +131,5 @@ class Traffic:
 
 
 def nodes_of(ranks: int, per_node: int) -> list[int]:
-    """The node of each rank, filled one after another."""
+    """Return the node of each rank; nodes are filled one after another."""
     return [rank // per_node for rank in range(ranks)]

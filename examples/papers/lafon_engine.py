@@ -1,13 +1,13 @@
-"""pcircle's own engine on the trees and costs of LaFon et al. 2012, as a further series.
+"""pcircle's own engine on the trees and costs of LaFon et al. 2012, as an additional series.
 
-What runs is the engine itself (`examples.papers.engine_player`), with a rank on each node and, as
-H-DRQS, some workers on one queue. Its items are those of `pcircle.walk`:
-an item reads a directory, visits its files in place if they are few, and goes on with the
-subdirectories, depth first, for some milliseconds, longer where nobody waits; what is left becomes
-items, and the files of a large directory become batches. The limits (`FEW_NAMES`, `ITEM_S`,
-`MORE_S`) are the walker's; a batch has as many names as are few. The costs are those of `Costs`, a
-name of a batch takes `NAME_BYTES` (chosen by us). Messages are answered at once: the workers are
-threads of their own.
+The engine itself runs (`examples.papers.engine_player`), with one rank on each node and, as in
+H-DRQS, several workers on one queue. Its items are those of `pcircle.walk`. An item reads a
+directory, visits its files if they are few, and continues with the subdirectories, depth first, for
+some milliseconds, or longer if no rank is waiting. The remaining directories become items, and the
+files of a large directory become batches. The limits (`FEW_NAMES`, `ITEM_S`, `MORE_S`) are the
+walker's; a batch has at most `FEW_NAMES` names. The costs are those of `Costs`, and a name in a
+batch takes `NAME_BYTES` (chosen by us). Messages are answered at once, because the workers have
+their own threads.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MORE_S = 0.04
 NAME_BYTES = 16
 _OTHER_WORDS = 8  # of a message of a round
 
-# An item: a directory (>= 0), or so many files of one, below 0.
+# An item: the number of a directory, or minus the number of files in a batch.
 _Item = int
 
 
 def walk_by_engine(
     tree: Tree, ranks: int, workers: int, seed: int, costs: Costs | None = None
 ) -> Result:
-    """Visit all elements with so many ranks, one on each node, and workers on each."""
+    """Visit all elements with *ranks* ranks, one on each node, and several workers on each."""
     costs = costs or Costs()
     conditions = Conditions(
         near_s=costs.near_s,
@@ -87,7 +87,7 @@ def walk_by_engine(
 
 
 def _size_bytes(costs: Costs, message: Any) -> int:
-    """The size of a message, by the same measures as for the paper's algorithms."""
+    """Return the size of a message, by the same rules as for the paper's algorithms."""
     word = costs.word_bytes
     if isinstance(message, StealRequest | StealRefusal | SafraToken):
         return word
@@ -119,7 +119,7 @@ class _Player(EnginePlayer[_Item]):
         return found, visited
 
     def _visit(self, item: _Item) -> tuple[float, list[_Item], int]:
-        """How long an item takes, the items it makes, and how many elements it visits."""
+        """Return an item's duration, the items that it creates, and the elements that it visits."""
         costs = self._costs
         if item < 0:
             self.lstat_s -= item * costs.lstat_s

@@ -1,8 +1,8 @@
-"""Figures 1, 3, 4, 5 and 6 of LaFon et al. 2012: each a run, a table and a plot.
+"""Figures 1, 3, 4, 5 and 6 of LaFon et al. 2012: a run, a table and a plot for each.
 
-The paper's FS1 is taken at its size for figs 1, 3(a) and 5, its FS3 for fig. 6. Both are the
-largest sizes of fig. 4, where CP is counted and not run for FS3. Only fig. 3(b) has a smaller tree,
-`HALF`. It and the smaller sizes of fig. 4 have three seeds, each with a tree of its own.
+Figs 1, 3(a) and 5 use the paper's FS1 at its size, and fig. 6 uses its FS3. Both are the largest
+sizes of fig. 4, in which CP is computed rather than simulated for FS3. Only fig. 3(b) has a smaller
+tree, `HALF`. Fig. 3(b) and the smaller sizes of fig. 4 have three seeds, each with its own tree.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CORES = 40
 SMALL = 6_000
 HALF = 3_000_000
 SEEDS = (1, 2, 3)
-LOOK_S = 1e-5  # chosen by us: what a look at the messages costs, in the second part of fig. 3(b)
+LOOK_S = 1e-5  # chosen by us: the cost of a check for messages in the second part of fig. 3(b)
 
 
 def _seeds(small: bool) -> Sequence[int]:
@@ -34,7 +34,7 @@ def _seeds(small: bool) -> Sequence[int]:
 
 
 def pairs(out: Path, small: bool) -> list[Path]:
-    """Fig. 1: who sends how much to whom in CP, 30 ranks."""
+    """Fig. 1: the bytes that each pair of ranks exchanges in CP, with 30 ranks."""
     ranks = CP_RANKS.value
     result = play("CP", grow(SMALL if small else FS1.value, 1), ranks, 1)
     table = _pair_table(out / "lafon-fig1.csv", [("CP", result)])
@@ -69,7 +69,7 @@ def _pair_table(path: Path, runs: Sequence[tuple[str, Result]]) -> Path:
 
 
 def times(out: Path, small: bool) -> list[Path]:
-    """Fig. 3(a): time against cores."""
+    """Fig. 3(a): the time by number of cores."""
     cores = (8, 40) if small else (8, 14, 20, 40, 64)
     elements = SMALL if small else FS1.value
     walks = [Walk(name, elements, number, 1) for name in EVERY for number in cores]
@@ -91,7 +91,7 @@ def times(out: Path, small: bool) -> list[Path]:
 
 
 def breakdown(out: Path, small: bool) -> list[Path]:
-    """Fig. 3(b): what H-DRQS spends its time on, against cores; looks cost nothing, or LOOK_S."""
+    """Fig. 3(b): how H-DRQS spends its time, by cores; a look at the messages is free or LOOK_S."""
     cores = (8, 64) if small else (8, 16, 32, 48, 64)
     trees = [(seed, grow(SMALL if small else HALF, seed)) for seed in _seeds(small)]
     parts = ("user function", "lstat", "readdir", "network", "waiting for threads")
@@ -123,7 +123,7 @@ def breakdown(out: Path, small: bool) -> list[Path]:
 
 
 def _shares(result: Result) -> tuple[float, ...]:
-    """Of the time of all threads: the user's function, lstat, readdir, network, other threads."""
+    """Return shares of thread time: user's function, lstat, readdir, network, other threads."""
     ranks = len(result.elements)
     process_s = result.time_s * ranks
     network_s = sum(result.idle_s) + sum(result.serve_s)
@@ -137,7 +137,7 @@ def _shares(result: Result) -> tuple[float, ...]:
 
 
 def messages(out: Path, small: bool) -> list[Path]:
-    """Fig. 4: messages and bytes against elements; the busiest pair, too."""
+    """Fig. 4: messages and bytes by number of elements, also for the busiest pair."""
     sizes = (3_000, SMALL) if small else (100_000, 300_000, 10**6, 2_500_000, FS1.value, FS3.value)
     names = ("CP", "PA-DRQS", "H-DRQS", "DRQS", "pcircle")
     rows: list[tuple[float | str, ...]] = []
@@ -152,7 +152,7 @@ def messages(out: Path, small: bool) -> list[Path]:
                 elif largest:
                     sent = traffic_of(size, size // ELEMENTS_PER_DIRECTORY, CORES)
                     rows.append((name, size, seed, *sent, 0, 0.0, "counted"))
-                elif seed == 1:  # what it sends does not depend on the shape
+                elif seed == 1:  # the messages of CP do not depend on the shape
                     rows.append(_counts(name, size, seed, play(name, tree, CORES, seed)))
     sent_header = ["messages", "bytes", "busiest_bytes"]
     header = ["algorithm", "elements", "seed", *sent_header, "time_s", "how"]

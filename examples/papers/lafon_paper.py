@@ -1,4 +1,7 @@
-"""The numbers of LaFon, Misra and Bringhurst 2012, as far as the text on its figures has them."""
+"""The numbers of LaFon, Misra and Bringhurst 2012, as far as the text on its figures states them.
+
+The usual setup is 40 processes on 20 nodes; we do not know which section states it.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ __all__ = [
     "TIME_OVER_DISTRIBUTED",
 ]
 
-# Elements of two file systems.
+# The numbers of elements in two file systems.
 FS1 = Stated(6_500_000, "text on figures 1, 3(a), 4 and 5")
 FS3 = Stated(110_000_000, "text on figures 4 and 6")
 
 CP_RANKS = Stated(30, "text on figure 1")
-BUSIEST_BYTES = Stated(1.6e9, "text on figure 1")  # of the pair that exchanged most, in CP
+BUSIEST_BYTES = Stated(1.6e9, "text on figure 1")  # of the busiest pair of ranks, in CP
 
 # Minimum ratios of CP to each of the distributed algorithms.
 TIME_OVER_DISTRIBUTED = Stated(3, "text on figure 3(a)")

@@ -17,7 +17,7 @@ _Curve = tuple[str, Sequence[tuple[float, float]]]
 def heat_maps(
     path: Path, maps: Sequence[tuple[str, Sequence[Sequence[int]]]], label: str = "bytes"
 ) -> list[Path]:
-    """Draw matrices of bytes from row to column side by side; nothing sent stays white."""
+    """Draw matrices of bytes from row to column side by side; zeros stay white."""
 
     def paint(figure: Any) -> None:
         values = [value for _, matrix in maps for row in matrix for value in row if value]
@@ -40,7 +40,7 @@ def heat_maps(
 def two_panels(
     path: Path, curves: Sequence[Sequence[_Curve]], *, labels: tuple[str, str, str], title: str
 ) -> list[Path]:
-    """Draw two sets of curves, each with x of its own, on logarithmic scales. Labels: x, both y."""
+    """Draw two sets of curves with separate x axes, on logarithmic scales. Labels: x, both y."""
 
     def paint(figure: Any) -> None:
         panels = figure.subplots(1, 2)

@@ -2,13 +2,13 @@
 
     python -m examples.papers.lafon_ranks JOB
 
-JOB is a `Job` as JSON. Each path of the tree is an item, as in LaFon et al. 2012: a rank looks it
-up with lstat, and reads it if it is a directory. These calls take microseconds in memory, so the
+JOB is a `Job` as JSON. Each path of the tree is an item, as in LaFon et al. 2012: a rank calls
+lstat and, if the path is a directory, reads it. These calls take microseconds in memory, so the
 rank then sleeps for `Job.element_s`, as if it waited for a parallel file system. Ranks are local
-processes, which pretend to be on nodes of `Job.per_node` ranks: a message to another node takes
-`Job.delay_s`, a message within a node a fifth of it (`examples.papers.delayed`). With
-`Job.over_mpi` this is started by mpirun, once on each node, and nothing is delayed here. Prints a
-`Run` as JSON.
+processes that simulate nodes of `Job.per_node` ranks. A message to another node takes
+`Job.delay_s`, and a message within a node a fifth of it (`examples.papers.delayed`). With
+`Job.over_mpi`, mpirun starts this program once on each node, and no message is delayed here. The
+program prints a `Run` as JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NEAR_PART = 0.2
 
 
 class Job(msgspec.Struct, frozen=True):
-    """The walk of a tree; `policies` as in the environment variable PCIRCLE_ENGINE."""
+    """The walk of a tree; `policies` are in the form of the environment variable PCIRCLE_ENGINE."""
 
     root: str
     ranks: int
@@ -45,7 +45,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One walk, from the first item to the end that the ranks agreed on.
+    """One walk, from the first item until the ranks agree that it has ended.
 
     `elements` and `busy_s` have a value for each rank. `pair_messages` and `pair_bytes` are
     [source][receiver].
@@ -60,7 +60,7 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def idle(self) -> float:
-        """The fraction of the time of all ranks in which they had no element to visit."""
+        """The fraction of the ranks' total time in which they had no element to visit."""
         return 1 - sum(self.busy_s) / (self.time_s * len(self.busy_s))
 
 

@@ -1,13 +1,14 @@
-"""The policies of LaFon et al. 2012 on pcircle's engine: real ranks, a delay in each message.
+"""The policies of LaFon et al. 2012 on pcircle's engine, with real ranks and delayed messages.
 
-The simulated figures (`examples.papers.lafon_figures`) play the paper's algorithms. Here the engine
-itself walks a tree of files with the policies that are closest to DRQS, DEQS and PA-DRQS, and with
-its own (`examples.papers.lafon_ranks`): on 2 to 64 local processes, where the transport delays each
-message, and on 4 to 16 processes under MPI, where nodes are network namespaces, connected by a
-switch that delays each packet (`tests.benchmarks.links`; requires root and MPICH).
+The simulated figures (`examples.papers.lafon_figures`) use the paper's algorithms. Here the engine
+itself walks a tree of files, with the policies that are closest to DRQS, DEQS and PA-DRQS, and with
+its own (`examples.papers.lafon_ranks`). It runs on 2 to 64 local processes, where the transport
+delays each message. It also runs on 4 to 16 processes under MPI. Their nodes are network namespaces
+that are connected by a switch, which delays each packet (`tests.benchmarks.links`; requires root
+and MPICH).
 
 The time of an element and the delays are 100 times those of `examples.papers.lafon_cost`, so that
-two cores carry 64 ranks: a job of 64 ranks takes over two seconds of processor time.
+two cores can run 64 ranks: a job of 64 ranks takes over two seconds of processor time.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ RANKS, HOSTS_RANKS, SMALL_RANKS = (2, 4, 8, 16, 32, 64), (4, 8, 16), (2, 4)
 PER_NODE = 2
 ELEMENTS, SMALL_ELEMENTS = 1800, 60
 ELEMENT_S, SMALL_ELEMENT_S = 0.05, 0.002
-ROUNDS, SINGLE_ROUND_BELOW = 3, 16  # few ranks take long, and vary less
+ROUNDS, SINGLE_ROUND_BELOW = 3, 16  # runs with few ranks take longer and vary less
 DELAY_S = 0.001
 RATE_BYTES_S = 100e6  # of a node's link to the switch
 _HEADER = ("policies", "ranks", "seconds", "min s", "max s", "speed-up", "idle %", "messages",
@@ -54,7 +55,7 @@ _HEADER = ("policies", "ranks", "seconds", "min s", "max s", "speed-up", "idle %
 def build(tree: Tree, root: Path) -> None:
     """Create the directories and the empty files of a tree."""
     paths = {0: root}
-    for directory in range(tree.directories):  # a directory comes after the one above it
+    for directory in range(tree.directories):  # a directory follows its parent
         path = paths[directory]
         path.mkdir()
         for number in range(tree.files[directory]):
@@ -64,7 +65,7 @@ def build(tree: Tree, root: Path) -> None:
 
 
 def walked(job: Job, launcher: Sequence[str] = ()) -> Run:
-    """Walk a tree in processes of their own."""
+    """Walk a tree in separate processes."""
     command = [sys.executable, "-m", "examples.papers.lafon_ranks"]
     words = [*launcher, *command, msgspec.json.encode(job).decode()]
     environment: Mapping[str, str] = os.environ
@@ -77,7 +78,7 @@ def walked(job: Job, launcher: Sequence[str] = ()) -> Run:
 
 
 def obstacle() -> str:
-    """Return why nodes cannot be network namespaces here; empty if they can."""
+    """Return why nodes cannot be network namespaces here, or an empty string if they can."""
     from tests.hosts import hosts_are_possible  # requires pytest
 
     if reason := hosts_are_possible():
@@ -89,7 +90,7 @@ def obstacle() -> str:
 
 @contextmanager
 def _launcher(ranks: int, delay_s: float, place: Path, *, hosts: bool) -> Iterator[list[str]]:
-    """Yield the command that starts a program on each node; empty if nodes are not hosts."""
+    """Yield the command that starts a program on each node, or an empty list without hosts."""
     if not hosts:
         yield []
         return
@@ -105,7 +106,7 @@ def _launcher(ranks: int, delay_s: float, place: Path, *, hosts: bool) -> Iterat
 
 
 def figure(out: Path, small: bool, delay_s: float, *, hosts: bool) -> list[Path]:
-    """Walk with all policies on all numbers of ranks; the tables, curves and heat maps."""
+    """Walk with all policies and all numbers of ranks; write the tables, curves and heat maps."""
     how = f"within {delay_s * NEAR_PART * 1000:g} ms, added by the transport"
     if hosts:
         how = f"added by a switch between network namespaces; {RATE_BYTES_S / 1e6:g} MB/s"
@@ -147,12 +148,12 @@ def figure(out: Path, small: bool, delay_s: float, *, hosts: bool) -> list[Path]
 
 
 def _middle(runs: Sequence[Run]) -> Run:
-    """Return the run of the median time."""
+    """Return the run with the median time."""
     return sorted(runs, key=lambda run: run.time_s)[(len(runs) - 1) // 2]
 
 
 def _speed_up(run: Run, element_s: float) -> float:
-    """Return how many times as fast the walk was as one rank that never waits."""
+    """Return the speed-up compared with one rank that never waits."""
     return sum(run.elements) * element_s / run.time_s
 
 

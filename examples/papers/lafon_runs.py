@@ -1,8 +1,8 @@
-"""The algorithms of LaFon et al. 2012 by name, and pcircle's engine beside them.
+"""Runs the algorithms of LaFon et al. 2012, and pcircle's engine, by name.
 
-A run has so many *cores*: CP, DRQS, DEQS and PA-DRQS have a rank on each, two ranks a node as in
-the paper; H-DRQS and pcircle have one rank a node with two threads. So all have the same nodes and
-the same number of threads that work, but for CP's master.
+A run has a number of *cores*. CP, DRQS, DEQS and PA-DRQS have one rank on each core and two ranks
+on each node, as in the paper. H-DRQS and pcircle have one rank with two threads on each node. So
+all have the same nodes and the same number of working threads, except for CP's master.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EVERY = ("CP", "CP+", *DISTRIBUTED)
 
 
 def play(name: str, tree: Tree, cores: int, seed: int, costs: Costs | None = None) -> Result:
-    """Walk the tree with an algorithm, by its name, on so many cores."""
+    """Walk the tree with the algorithm *name* on a number of cores."""
     if name in ("CP", "CP+"):
         return walk_centrally(tree, cores, keeps=name == "CP+", costs=costs)
     if name == "pcircle":
@@ -39,7 +39,7 @@ def play(name: str, tree: Tree, cores: int, seed: int, costs: Costs | None = Non
 
 
 class Walk(msgspec.Struct, frozen=True):
-    """A walk of the tree that has so many elements and grows from a seed."""
+    """A walk of a tree with a number of elements, grown from a seed."""
 
     name: str
     elements: int
@@ -48,7 +48,7 @@ class Walk(msgspec.Struct, frozen=True):
 
 
 def play_all(walks: Sequence[Walk], processes: int | None = None) -> list[Result]:
-    """Play walks, by default on all processors; the results are in their order."""
+    """Play walks, by default on all processors; return the results in the order of the walks."""
     processes = processes or len(os.sched_getaffinity(0))
     if processes == 1:
         return [_play(one) for one in walks]

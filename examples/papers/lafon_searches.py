@@ -1,12 +1,12 @@
-"""What LaFon et al. 2012 found and the default costs do not give: the parameters that would.
+"""Searches for parameters that reproduce results of LaFon et al. 2012 if the default costs do not.
 
-- `hybrid`: H-DRQS is the fastest in the paper. At an equal number of cores its rounds cost it time;
-  it is ahead if an element costs a rank more for each other rank on its node, or if an equal number
-  of *processes* is compared, each of which has two threads.
-- `pause`: PA-DRQS sends as few messages as H-DRQS in the paper. Here ranks without work ask without
-  end those of their node; a pause after each refusal prevents that.
-- `overload`: with DRQS one rank has far more work than all others in the paper. Here that needs a
-  huge directory and ranks that look at their messages only after each directory.
+- `hybrid`: H-DRQS is the fastest in the paper. At an equal number of cores its rounds cost it time.
+  It is faster if an element costs a rank more for each other rank on its node, or if an equal
+  number of *processes* is compared, each of which has two threads.
+- `pause`: PA-DRQS sends as few messages as H-DRQS in the paper. Here idle ranks send requests to
+  the ranks of their node without end; a pause after each refusal prevents that.
+- `overload`: with DRQS one rank has far more work than all others in the paper. Here that requires
+  a huge directory, and ranks that check for messages only after each directory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _seeds(small: bool) -> tuple[int, ...]:
 
 
 def hybrid(out: Path, small: bool) -> list[Path]:
-    """The time of H-DRQS over that of DRQS with as many cores, against what neighbours cost."""
+    """Plot the time of H-DRQS over that of DRQS on as many cores, by the cost of neighbours."""
     costs_us = (0, 100) if small else (0, 50, 100, 150, 200)
     trees = [(seed, grow(_size(small), seed)) for seed in _seeds(small)]
     kinds = (
@@ -78,7 +78,7 @@ def hybrid(out: Path, small: bool) -> list[Path]:
 
 
 def pause(out: Path, small: bool) -> list[Path]:
-    """The messages of PA-DRQS, H-DRQS and DRQS, against the pause after a refusal."""
+    """Plot the messages of PA-DRQS, H-DRQS and DRQS by the pause after a refusal."""
     pauses_us = (10, 1000) if small else (1, 10, 100, 1000, 10000)
     trees = [(seed, grow(_size(small), seed)) for seed in _seeds(small)]
     rows = []
@@ -106,7 +106,7 @@ def pause(out: Path, small: bool) -> list[Path]:
 
 
 def overload(out: Path, small: bool) -> list[Path]:
-    """The ranks' shares where one directory has a tenth of all files, by when messages are seen."""
+    """Plot the ranks' shares by when messages are seen; one directory has a tenth of all files."""
     late = msgspec.structs.replace(DRQS, probe_directories=True)
     whole = msgspec.structs.replace(DRQS, in_place=True)
     kinds = (

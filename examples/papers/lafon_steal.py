@@ -1,28 +1,29 @@
 """The distributed algorithms of LaFon et al. 2012: DRQS, DEQS, PA-DRQS and H-DRQS.
 
-All four are one loop (section 4 of the paper): serve the requests that wait; without work ask
-another rank, one request at a time; else visit an element, which queues what is below it. They
-differ in
+All four are variants of one loop (section 4 of the paper). A rank answers waiting requests. If it
+has no work, it requests some from another rank, with one request at a time. Otherwise it visits an
+element, which queues the elements below it. They differ in
 
 - the share that a victim gives: uniformly random (DRQS), half (DEQS);
-- who is asked: anybody at random, or (PA-DRQS) a list gone through in turn: the first rank of each
-  node asks other nodes first, the others their own node only;
-- the threads of a process (H-DRQS): each round, one element for each thread, and all wait for the
-  longest of them.
+- the choice of the victim: random or, with PA-DRQS, from a list in turn; the first rank of each
+  node asks other nodes first, the other ranks ask only their own node;
+- the threads of a process (H-DRQS): in each round, each thread takes one element, and all wait for
+  the longest of them.
 
-The end is detected by a token on a ring: a rank that sends work to a lower rank turns black, as in
-the paper, and Safra's counts are kept beside that, for here messages take time.
+A token on a ring detects the end. As in the paper, a rank that sends work to a lower rank turns
+black. Safra's counts are kept in addition, because messages take time here.
 
-Where the paper says nothing the choice is ours, in `Scheme`: the newest element is visited next,
-the oldest are given away (libcircle gives the newest), and a directory's children are queued in
-random order (`order`: "mixed"), as a hashed directory lists them; "files" visits the files first,
-and "directories" the subdirectories. With `probe_directories` a rank looks at its messages only
-after each directory, not between files; with `in_place` whoever reads a directory visits its files
-at once, and only directories are queued and given.
+Where the paper leaves the choice open, `Scheme` contains ours. The newest element is visited next,
+and the oldest are given away (libcircle gives away the newest). The children of a directory are
+queued in random order (`order`: "mixed"), as a hashed directory lists them; "files" visits the
+files first, and "directories" the subdirectories. With `probe_directories` a rank checks for
+messages only after each directory, not between files. With `in_place` the rank that reads a
+directory visits its files at once, and only directories are queued and given away.
 
-Files are equal, so a queue holds runs of them: a number >= 0 is a directory, a number < 0 so many
-files. A rank goes through a run without an event for each file; a message cuts the run at the next
-boundary of an element. So events are directories and messages, and ten million files take a minute.
+Files are equal, so a queue holds runs of them: a number >= 0 is a directory, and a negative number
+is a run of that many files. A rank processes a run without an event for each file; a message cuts
+the run at the next boundary between elements. So events are directories and messages, and ten
+million files take a minute.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ __all__ = ["DEQS", "DRQS", "H_DRQS", "PA_DRQS", "Scheme", "walk"]
 
 
 class Scheme(msgspec.Struct, frozen=True):
-    """What the four algorithms differ in, and what the paper leaves open."""
+    """The differences between the four algorithms, and the choices that the paper leaves open."""
 
     per_node: int = 2  # ranks
     threads: int = 1
@@ -63,14 +64,14 @@ H_DRQS = Scheme(per_node=1, threads=2)
 _REQUEST, _REFUSAL, _WORK, _TOKEN = range(4)
 _IDLE, _RUN, _ROUND = range(3)
 
-# kind, source, and for work the elements and their number, for the token its count and colour
+# kind, source, the elements of work, their number or the token's count, the token's colour
 _Message: TypeAlias = "tuple[int, int, deque[int] | None, int, bool]"
-# time, tie breaker, rank, version of what the rank does, message
+# time, tie breaker, rank, version of the rank's activity, message
 _Event: TypeAlias = "tuple[float, int, int, int, _Message | None]"
 
 
 def walk(tree: Tree, ranks: int, scheme: Scheme, seed: int, costs: Costs | None = None) -> Result:
-    """Visit all elements of the tree with so many ranks (of H-DRQS: processes)."""
+    """Visit all elements of the tree with *ranks* ranks (for H-DRQS: processes)."""
     return _Walk(tree, ranks, scheme, seed, costs or Costs()).result()
 
 
@@ -113,13 +114,13 @@ class _Rank:
         self.queue: deque[int] = deque()
         self.size = 0  # elements in the queue
         self.state = _IDLE
-        self.version = 0  # of what it does: an end that was planned before a cut is stale
-        self.start_s = self.step_s = 0.0  # of a run: its begin, a step of all threads
+        self.version = 0  # of its activity: events scheduled before a cut are stale
+        self.start_s = self.step_s = 0.0  # start of a run, and duration of a step of all threads
         self.steps = 0
         self.cut = False
         self.round: list[int] = []  # of a round: the directories
         self.inbox: list[_Message] = []
-        self.free_s = 0.0  # of an idle rank: when it has dealt with what came before
+        self.free_s = 0.0  # of an idle rank: when it has handled all earlier messages
         self.asking = False
         self.requested_s = 0.0
         self.token: tuple[int, bool] | None = None
@@ -201,7 +202,7 @@ class _Walk:
             return
         state.inbox.append(message)
         if state.state == _RUN and not state.cut and not self._scheme.probe_directories:
-            # It is answered between elements: at the next boundary of a step.
+            # The message is answered between elements: at the next boundary of a step.
             steps = max(0, ceil((now_s - state.start_s) / state.step_s))
             state.cut = True
             if steps < state.steps:
@@ -210,7 +211,7 @@ class _Walk:
                 self._push(state.start_s + steps * state.step_s, rank, state.version, None)
 
     def _boundary(self, rank: int, now_s: float) -> None:
-        """What a rank did is done: count it, queue what was found, answer what waits."""
+        """Complete a rank's step: count it, queue the elements found, answer waiting messages."""
         state = self._ranks[rank]
         if self._first_requests < 0:
             self._first_requests = self._requests
@@ -258,7 +259,7 @@ class _Walk:
                 queue.extend(below)
 
     def _next(self, rank: int, now_s: float) -> None:
-        """Visit what is on top of the queue, or go without work."""
+        """Visit the top of the queue, or become idle if it is empty."""
         state = self._ranks[rank]
         if not state.size:
             if state.state != _IDLE:
@@ -285,7 +286,7 @@ class _Walk:
         self._push(ends_s, rank, state.version, None)
 
     def _round_s(self, state: _Rank) -> float:
-        """Take one element for each thread; how long the longest of them takes."""
+        """Take one element for each thread; return the duration of the longest."""
         costs = self._costs
         queue = state.queue
         state.round = []
@@ -361,7 +362,7 @@ class _Walk:
         self._push(at_s, thief, 0, (_WORK, rank, elements, share, False))
 
     def _idle(self, rank: int, state: _Rank, now_s: float) -> None:
-        """Ask, if no answer is awaited; hand the token on."""
+        """Send a request unless an answer is awaited; pass the token on."""
         if not state.asking and state.victims:
             state.asking = True
             state.requested_s = now_s
@@ -397,7 +398,7 @@ class _Walk:
 
 
 def _victims(rank: int, nodes: list[int], aware: bool) -> list[int]:
-    """Whom a rank asks; if `aware`, in this order. The list begins with those after the rank."""
+    """Return the victims of a rank, in order if `aware`; the list begins after the rank."""
     others = [*range(rank + 1, len(nodes)), *range(rank)]
     if not aware:
         return others
@@ -408,7 +409,7 @@ def _victims(rank: int, nodes: list[int], aware: bool) -> list[int]:
 
 
 def _mix(queue: deque[int], files: int, below: Sequence[int], rng: Random) -> None:
-    """Queue files and directories in random order: the files between two directories are a run."""
+    """Queue files and directories in random order; the files between two directories form a run."""
     places = sorted(int(rng.random() * (files + 1)) for _ in below)
     before = 0
     for place, directory in zip(places, below, strict=True):
@@ -421,7 +422,7 @@ def _mix(queue: deque[int], files: int, below: Sequence[int], rng: Random) -> No
 
 
 def _taken(queue: deque[int], share: int, newest: bool) -> deque[int]:
-    """Take so many elements from one end of a queue, in their order; a run is split."""
+    """Take a number of elements from one end of a queue, in order; split a run if necessary."""
     taken: deque[int] = deque()
     pop, push = (queue.pop, queue.append) if newest else (queue.popleft, queue.appendleft)
     keep = taken.appendleft if newest else taken.append

@@ -1,12 +1,12 @@
-"""Synthetic file systems for LaFon et al. 2012: directories with counts of equal files.
+"""Synthetic file systems for LaFon et al. 2012: directories with numbers of equal files.
 
 LaFon, Misra and Bringhurst ("On distributed file tree walk of parallel file systems", SC12) publish
-no shapes of trees, only the numbers of files (`examples.papers.lafon_paper`). So the shape is
-chosen by us: one element in twenty is a directory, each lies under a uniformly chosen earlier one
-(the depth grows as log d), and files fall on directories with weights ``Exp(1)**2``. With `huge`
-one directory holds that share of all files, the case that the paper says hurts.
+only the numbers of files (`examples.papers.lafon_paper`), not the shapes of the trees. So we chose
+the shape. One element in twenty is a directory, and each directory is in a uniformly chosen earlier
+one (the depth grows as log d). Files are distributed over directories with weights ``Exp(1)**2``.
+With `huge` one directory contains that share of all files, the case that the paper calls harmful.
 
-All files cost the same, so a file has no name here: a directory is its number of files.
+All files cost the same, so files have no names here, and a directory only has a number of files.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Tree(msgspec.Struct, frozen=True):
 
     @property
     def directories(self) -> int:
-        """How many directories there are."""
+        """The number of directories."""
         return len(self.files)
 
     @property
     def elements(self) -> int:
-        """Paths to visit: files and directories."""
+        """The number of paths to visit: files and directories."""
         return sum(self.files) + len(self.files)
 
 
 def grow(elements: int, seed: int, huge: float = 0.0) -> Tree:
-    """A tree of so many elements."""
+    """Return a tree with a number of elements."""
     directories = max(1, elements // ELEMENTS_PER_DIRECTORY)
     total = elements - directories
     rng = Random(f"lafon tree {elements} {seed} {huge}")
@@ -50,7 +50,8 @@ def grow(elements: int, seed: int, huge: float = 0.0) -> Tree:
     weights = [rng.expovariate(1.0) ** 2 for _ in range(directories)]
     chosen = int(rng.random() * directories)
     in_huge = round(huge * total)
-    # Each directory's files end where its part of the summed weights ends: no rounding is lost.
+    # The files of a directory end where its part of the summed weights ends, so rounding errors do
+    # not add up.
     scale = (total - in_huge) / sum(weights)
     files = []
     reached, before = 0.0, 0

@@ -1,8 +1,8 @@
-"""What the figures that are measured share: turns, medians, and what else the machine was doing.
+"""Common code of measured figures: turns, medians, and the load of the machine.
 
-Unlike the simulated figures these depend on the machine and on its load. So each thing that is
-compared takes its turn in each round, medians are taken over rounds, and the table says in its
-first line, a comment, where and beside what it was made.
+Unlike simulated figures, measured ones depend on the machine and on its load. So in each round all
+alternatives take turns, and medians over rounds are compared. A comment in the first line of the
+table describes the machine and its load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Surroundings(NamedTuple):
         return cls(os.getloadavg()[0])
 
     def note(self, more: str = "") -> str:
-        """What to write above the table, now that the measurement is over."""
+        """Return the comment for the table, now that the measurement is over."""
         priority = os.sched_getparam(0).sched_priority
         return (
             f"{len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}, "
@@ -39,7 +39,7 @@ class Surroundings(NamedTuple):
 def in_turns(
     names: Sequence[str], rounds: int, measure: Callable[[str], T], dropped: int = 1
 ) -> dict[str, list[T]]:
-    """Measure each name once a round, in an order that rotates; the first rounds don't count."""
+    """Measure each name once a round, in rotating order; drop the first rounds."""
     found: dict[str, list[T]] = {name: [] for name in names}
     for number in range(dropped + rounds):
         start = number % len(names)
@@ -51,6 +51,6 @@ def in_turns(
 
 
 def scratch() -> Path | None:
-    """Memory to measure in, if there is some: None for the usual place of temporary files."""
+    """Return a directory in memory if there is one, or None for the usual temporary one."""
     memory = Path("/dev/shm")
     return memory if os.access(memory, os.W_OK) else None

@@ -1,19 +1,21 @@
 """Create, remove and stat of a file in a parallel file system: three protocols, message by message.
 
-The model that `examples.papers.carns` draws its figures from. A file has an entry in its parent
+`examples.papers.carns` computes its figures from this model. A file has an entry in its parent
 directory (on server P), a metadata object (on server M) and one data object on each server.
 
-- *client driven*: the client asks each server itself, the data servers all at once;
-- *collective* (Carns, Settlemyer, Ligon 2009): one server is asked and asks the others by a tree;
-- *pcircle*: the same tree in two phases. Servers prepare; when all have, the coordinator records
-  the decision, which is to make (or remove) the entry, and answers the client; the others are told
-  to commit behind that.
+- *client driven*: the client sends requests to each server itself, to the data servers
+  concurrently;
+- *collective* (Carns, Settlemyer, Ligon 2009): the client sends its request to one server, which
+  sends it to the others by a tree;
+- *pcircle*: the same tree in two phases. Servers prepare. When all have prepared, the coordinator
+  records the decision by creating (or removing) the entry, and answers the client. Then it requests
+  the other servers to commit.
 
 Sources: the steps and the tree are the paper's (its sections on the operations and on collective
-communication), beside what its public simulator does where the paper leaves it open (HECIOS,
+communication). Where the paper leaves details open, they are those of its public simulator (HECIOS,
 configuration of April 2008, read for facts): recursive halving, sizes of messages, delays of
-servers. Chosen by us: P is the first server and M the second, a name has 15 bytes, and all of the
-series pcircle.
+servers. Chosen by us: P is the first server and M the second, a name has 15 bytes, and everything
+in the series pcircle.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ NAME_BYTES = 15
 
 
 class Delays(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a server works before it answers, in ms: HECIOS' measurements on Adenine."""
+    """The time that a server works before it answers, in ms: HECIOS' measurements on Adenine."""
 
     create_metadata_ms: float = 0.123
     create_object_ms: float = 0.354
@@ -38,7 +40,7 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
     create_entry_ms: float = 0.640
     get_attributes_ms: float = 0.068
     remove_entry_ms: float = 1.324
-    remove_metadata_ms: float = 0.829  # in the collective as an object
+    remove_metadata_ms: float = 0.829  # in the collective the same as an object's
     remove_object_ms: float = 0.0
     create_directory_ms: float = 1.0
     read_directory_ms: float = 0.0
@@ -49,18 +51,18 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster: its network and nodes, its servers' delays, and a client's own time a call."""
+    """A cluster: its network and nodes, its servers' delays, and the client's time for a call."""
 
     conditions: Conditions
     delays: Delays = Delays()
     client_ms: float = 0.0
 
 
-Plan = Callable[[Delays, int], Process]  # what the client does, with so many servers
+Plan = Callable[[Delays, int], Process]  # the client's process for a number of servers
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """One operation: when the client had its answer, when all was quiet, and what was sent."""
+    """One operation: when the client had its answer, when the network was idle, and the traffic."""
 
     client_ms: float
     quiet_ms: float
@@ -69,7 +71,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def perform(machine: Machine, plan: Plan, servers: int, random: Random | None = None) -> Outcome:
-    """Run one operation of a client that has connections and its directory's attributes."""
+    """Run one operation of a client that is connected and knows its directory's attributes."""
     network = Network(machine.conditions, servers, random or Random(0))
     ends_ms: list[float] = []
 
@@ -82,7 +84,7 @@ def perform(machine: Machine, plan: Plan, servers: int, random: Random | None = 
 
 
 def metadata_server(servers: int) -> int:
-    """Return the server that has the metadata object: the second one, if there is one."""
+    """Return the server that stores the metadata object: the second one, if there is one."""
     return min(2, servers)
 
 
@@ -125,18 +127,18 @@ def client_stat(delays: Delays, servers: int) -> Process:
 
 
 class Handed(msgspec.Struct, frozen=True, kw_only=True):
-    """What is handed down a tree: a server's work, and whether answers gather what all say."""
+    """Work that a tree distributes: its duration on a server, and whether answers are gathered."""
 
     work_ms: Callable[[int], float]
     gathers: bool = False
 
 
 def tree(members: Sequence[int], handed: Handed) -> Process:
-    """Hand work to all *members* by recursive halving, and wait until all have done it.
+    """Distribute work to all *members* by recursive halving, and wait until it is done.
 
-    The one in the middle gets all behind it, then the same with those before it: the largest part
-    is sent first, and both depth and children are the logarithm of the members. A server waits for
-    its children, then works, then answers.
+    The member in the middle receives the work for all members behind it, and the same is repeated
+    with the members before it. So the largest part is sent first, and both the depth and the number
+    of children are logarithmic. A server waits for its children, then works, then answers.
     """
     calls = []
     while members:
@@ -201,7 +203,7 @@ def collective_stat(delays: Delays, servers: int) -> Process:
 def _two_phases(
     coordinator: int, servers: int, answer_bytes: int, prepare: Handed, record_ms: float
 ) -> Process:
-    """Prepare by the tree, record, answer the client, then commit by the same tree."""
+    """Prepare with the tree, record, answer the client, then commit with the same tree."""
 
     def coordinate() -> Process:
         yield from tree(_all(servers), prepare)
@@ -213,7 +215,7 @@ def _two_phases(
 
 
 def pcircle_create(delays: Delays, servers: int) -> Process:
-    """Metadata is prepared by its server beside its data object, in the same tree."""
+    """Create a file; its server prepares metadata together with its data object, in one tree."""
     meta_ms = delays.create_metadata_ms + delays.set_attributes_ms
     meta = metadata_server(servers)
 
@@ -229,7 +231,7 @@ def pcircle_remove(delays: Delays, servers: int) -> Process:
 
 
 def pcircle_stat(delays: Delays, servers: int) -> Process:
-    """Nothing is recorded; the second phase gives the locks back."""
+    """Look up a file; nothing is recorded, and the second phase releases the locks."""
     prepare = _everywhere(delays.get_attributes_ms, gathers=True)
     meta = metadata_server(servers)
     return _two_phases(meta, servers, 16 + 20 * servers, prepare, delays.get_attributes_ms)

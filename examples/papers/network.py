@@ -1,15 +1,15 @@
 """Messages between a client and the servers of a parallel file system, in virtual time.
 
-Carns, Settlemyer and Ligon measured their collective operations in a simulation of discrete events;
-this is a small one of the same kind, for `examples.papers.metadata`. Who talks is node 0, the
-client, and nodes 1 to n, the servers, all on one switch. A message takes its turn, first come first
-served, at four places: its sender's processor, the link to the switch, the link from there, and its
-receiver's processor. One to the same node sees no link. What a server does before it answers is a
-delay and keeps no other request waiting.
+Carns, Settlemyer and Ligon measured their collective operations in a discrete-event simulation.
+This is a small one of the same kind, for `examples.papers.metadata`. Node 0 is the client, and
+nodes 1 to n are the servers, all on one switch. A message waits in four queues, first come first
+served: its sender's processor, the link to the switch, the link from the switch, and its receiver's
+processor. A message within a node uses no link. The work of a server before it answers is a delay,
+which does not block other requests.
 
-Source of the model and its numbers: the paper's sections on the simulation and its public
-simulator, HECIOS, in the configuration of April 2008, read for facts; TCP's windows and
-acknowledgements, ARP and losses are left out.
+The model and its numbers are from the paper's sections on the simulation and from its public
+simulator, HECIOS, in the configuration of April 2008, read for facts. TCP's windows and
+acknowledgements, ARP and losses are omitted.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ Action = Callable[[], None]
 
 
 class Interruptions(msgspec.Struct, frozen=True):
-    """Other work on a node: how often, for a ms of work or a request, and how long on average."""
+    """Other work on a node: its rate for each ms of work or request, and its mean duration."""
 
     rate: float = 0.0
     mean_ms: float = 0.0
 
     def draw_ms(self, occasions: float, random: Random) -> float:
-        """Return an exponentially drawn delay, mostly nothing; *occasions*: ms, or requests."""
+        """Return an exponential delay, or 0 most of the time; *occasions* are ms or requests."""
         if not self.rate or random.random() >= self.rate * occasions:
             return 0.0
         return random.expovariate(1 / self.mean_ms)
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the network and the nodes are like; a processor handles a message in *overhead_ms*.
+    """The properties of the network and the nodes; a processor handles a message in *overhead_ms*.
 
-    *poll_ms*: a message that the client receives costs so much more for each open connection.
-    *interruptions*: of a processor, for each ms that it handles messages. *stalls*: of a server,
-    for each request, before it begins.
+    A message that the client receives costs an additional *poll_ms* for each open connection.
+    *interruptions* delay a processor, for each ms in which it handles messages. *stalls* delay a
+    server before it begins a request.
     """
 
     overhead_ms: float
@@ -61,7 +61,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A request to a node, the process that it starts there, and the answer when that has ended."""
+    """A request to a node, the process that it starts there, and the answer when that ends."""
 
     target: int
     request_bytes: int
@@ -70,29 +70,29 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """As a step: answer the request now; the process goes on behind."""
+    """As a step: answer the request now, before the process ends."""
 
 
-# What a process does next: wait so many ms; send requests, in order, and wait for all answers; or
-# answer early.
+# The next step of a process: wait for some ms; send requests, in order, and wait for all answers;
+# or answer early.
 Step = float | Sequence[Call] | Answer
 Process = Generator[Step, None, None]
 
 
 class Queue:
-    """A place that serves one message at a time, in the order in which they come."""
+    """Serves one message at a time, in the order of arrival."""
 
     def __init__(self) -> None:
         self._free_ms = 0.0
 
     def served_ms(self, now_ms: float, duration_ms: float) -> float:
-        """Take a message that comes now; returns when it leaves."""
+        """Take a message that arrives now; return when it leaves."""
         self._free_ms = max(self._free_ms, now_ms) + duration_ms
         return self._free_ms
 
 
 class Node:
-    """A node: a processor that sends, one that receives, and a link in each direction."""
+    """A node: a processor for sending, one for receiving, and a link in each direction."""
 
     def __init__(self) -> None:
         self.sending, self.receiving = Queue(), Queue()
@@ -101,14 +101,14 @@ class Node:
 
 @cache
 def wire_bytes(payload_bytes: int) -> int:
-    """Return what a message takes on a link: segments with headers, each a frame."""
+    """Return the size of a message on a link: segments with headers, each in a frame."""
     full, rest = divmod(payload_bytes, SEGMENT_BYTES)
     sizes = [SEGMENT_BYTES] * full + [rest] * (rest > 0)
     return sum(max(MIN_FRAME_BYTES, size + HEADERS_BYTES) for size in sizes)
 
 
 class Network:
-    """The client and *servers* servers; runs processes on them until nothing is left to do."""
+    """The client and *servers* servers; runs processes on them until no event is left."""
 
     def __init__(self, conditions: Conditions, servers: int, random: Random) -> None:
         self.now_ms = 0.0
@@ -119,15 +119,15 @@ class Network:
         self._random = random
         self._nodes = [Node() for _ in range(servers + 1)]
         self._agenda: list[tuple[float, int, Action]] = []
-        self._planned = 0  # breaks ties: what was planned first happens first
+        self._planned = 0  # breaks ties: the action that was scheduled first comes first
 
     def run(self, node: int, process: Process, ended: Action) -> None:
-        """Run a process on a node, and all that it causes; *ended* is called when it ends."""
+        """Run a process on a node, and all its consequences; call *ended* when the process ends."""
         self._advance(node, process, ended)
         self.settle()
 
     def settle(self) -> None:
-        """Run until nothing is left to do."""
+        """Run until no event is left."""
         while self._agenda:
             self.now_ms, _, action = heapq.heappop(self._agenda)
             action()
@@ -138,7 +138,7 @@ class Network:
         heapq.heappush(self._agenda, (when_ms, self._planned, action))
 
     def _advance(self, node: int, process: Process, answer: Action) -> None:
-        """Take a process to its next wait; *answer* is called when it ends, or answers early."""
+        """Advance a process to its next wait; call *answer* when it ends or answers early."""
         for step in process:
             if isinstance(step, Answer):
                 answer()
@@ -181,7 +181,7 @@ class Network:
         self.send(node, call.target, REQUEST_HEADER_BYTES + call.request_bytes, asked)
 
     def send(self, source: int, target: int, size_bytes: int, received: Action) -> None:
-        """Bring a message through its four queues, or two."""
+        """Send a message through its four queues, or two within a node."""
         self.messages += 1
         self.payload_bytes += size_bytes
         transfer_ms = wire_bytes(size_bytes) * BITS / self._conditions.bits_per_ms
@@ -205,10 +205,10 @@ class Network:
         self.at(sent_ms, receive if source == target else to_switch)
 
     def _handled_ms(self, polled_ms: float = 0.0) -> float:
-        """Return how long a processor is busy with a message, interruptions included."""
+        """Return how long a processor handles a message, including interruptions."""
         busy_ms = self._conditions.overhead_ms + polled_ms
         return busy_ms + self._conditions.interruptions.draw_ms(busy_ms, self._random)
 
 
 def _nothing() -> None:
-    """The answer to a request that has been answered."""
+    """Ignore the end of a process whose request was already answered."""

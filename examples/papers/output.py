@@ -1,9 +1,9 @@
-"""Tables as CSV and plots as SVG or PNG: what all the papers' figures are written with.
+"""Tables as CSV and plots as SVG or PNG, for the figures of all papers.
 
-Plots are drawn by matplotlib, an extra (``pip install 'pcircle[plot]'``); it is imported when the
-first plot is drawn, and without it only the tables are written. The same values give the same
-file, byte for byte: an SVG has no date and no random identifiers. Its text stays text, so it is
-small.
+Plots are drawn by matplotlib, an extra (``pip install 'pcircle[plot]'``), which is imported when
+the first plot is drawn. Without it only the tables are written. The same values yield the same
+file, byte for byte, because an SVG contains no date and no random identifiers. Its text is stored
+as text, so the file is small.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 Cell = str | int | float
-Scale = str  # of an axis, by matplotlib's name: "linear", "log"
+Scale = str  # of an axis, as named by matplotlib: "linear", "log"
 
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "pcircle", "font.size": 9.0}
 _WIDTH_INCHES, _HEIGHT_INCHES = 6.0, 4.0
@@ -29,9 +29,9 @@ MISSING = "no plot: requires matplotlib: pip install 'pcircle[plot]'"
 
 
 class Series(msgspec.Struct, frozen=True):
-    """One curve, or the bars of one kind: for each x (or group) a value.
+    """One curve, or the bars of one kind: a value for each x or group.
 
-    *low* and *high*, if any, are the ends of the bar through each point. *style* is matplotlib's
+    *low* and *high*, if given, are the ends of the bar through each point. *style* is matplotlib's
     format of a line: "-o", "--", "s".
     """
 
@@ -45,9 +45,9 @@ class Series(msgspec.Struct, frozen=True):
 def write_table(
     path: Path, header: Sequence[str], rows: Iterable[Sequence[Cell]], note: str = ""
 ) -> Path:
-    """Write a table as CSV; numbers with a fraction get six significant digits.
+    """Write a table as CSV; numbers with a fraction have six significant digits.
 
-    A *note* comes first, as a line that begins with ``#``.
+    A *note* becomes the first line, which begins with ``#``.
     """
     text = io.StringIO()
     if note:
@@ -65,16 +65,16 @@ def _text(cell: Cell) -> str:
 
 
 def can_plot() -> bool:
-    """Tell whether matplotlib is installed."""
+    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def draw(
     path: Path, paint: Callable[[Any], None], *, size: tuple[float, float] | None = None
 ) -> list[Path]:
-    """Write the plot that *paint* makes of an empty figure; none, and why, without matplotlib.
+    """Write the plot that *paint* draws; without matplotlib, print why there is none.
 
-    *paint* gets a ``matplotlib.figure.Figure``. Returns what was written. *size* is in inches.
+    *paint* receives a ``matplotlib.figure.Figure``. Return the paths written. *size* is in inches.
     """
     if not can_plot():
         print(MISSING, file=sys.stderr)
@@ -102,7 +102,7 @@ def line_plot(
     labels: tuple[str, str],
     scales: tuple[Scale, Scale] = ("linear", "linear"),
 ) -> list[Path]:
-    """Draw curves over common *x*. *labels* and *scales* are those of x and y."""
+    """Draw curves over a common *x*. *labels* and *scales* are those of x and y."""
 
     def paint(figure: Any) -> None:
         axes = figure.subplots()
@@ -128,9 +128,9 @@ def _curve(axes: Any, x: Sequence[float], one: Series) -> None:
 
 
 class BarPanel(msgspec.Struct, frozen=True):
-    """Groups of bars side by side, one bar a series in each group. *label* is that of y.
+    """Groups of bars side by side, with one bar of each series in a group. *label* is that of y.
 
-    *headroom*, a part of the height, is left for the legend.
+    *headroom* is the fraction of the height that is reserved for the legend.
     """
 
     title: str
@@ -151,7 +151,7 @@ def bar_plot(
 ) -> list[Path]:
     """Draw one panel of bars.
 
-    *size* is in inches, *scale* that of y.
+    *size* is in inches, *scale* is that of y.
     """
     panel = BarPanel(title, labels[1], series)
     return bar_panels(path, groups, [panel], label=labels[0], size=size, scale=scale)

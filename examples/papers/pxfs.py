@@ -1,16 +1,15 @@
 """The figures of PXFS (Snyder 2013; Yang and others 2014), measured by ``fbench papers``.
 
-PXFS gives programs asynchronous operations on a parallel file system; `pcircle.aio` follows it. The
-thesis measures one client and one server: its cases 1 to 3, a sweep of computations, operations on
-names, the time of submissions and the cost of continuations. The evaluation in the paper has two
-workloads by 1 to 24 clients on 2 to 16 servers. All of these are cases of fbench
-(`pcircle.tools.fbench.papers`), run here on a FUSE file system that takes as long as theirs
-(`examples.papers.pxfs_mount`, which says what of it is fitted). Blocking calls stand for the
-papers' synchronous ones.
+PXFS offers programs asynchronous operations on a parallel file system, and `pcircle.aio` follows
+its design. The thesis measures one client and one server: its cases 1 to 3, a sweep of
+computations, operations on names, the time of submissions and the cost of continuations. The
+evaluation in the paper has two workloads of 1 to 24 clients on 2 to 16 servers. All of these are
+cases of fbench (`pcircle.tools.fbench.papers`). Here they run on a FUSE file system that is as slow
+as that of the papers; `examples.papers.pxfs_mount` states which of its parameters are fitted.
+Blocking calls correspond to the papers' synchronous ones.
 
-The papers' numbers are in `examples.papers.pxfs_paper`. How many threads carry operations out is
-fixed (`_THREADS`, `_CLIENT_THREADS`, chosen): the search for their number would take most of these
-short runs.
+The papers' numbers are in `examples.papers.pxfs_paper`. We chose a fixed number of threads
+(`_THREADS`, `_CLIENT_THREADS`), because the search for it would take most of these short runs.
 """
 
 from __future__ import annotations
@@ -44,9 +43,10 @@ ROUNDS = 3
 _THREADS, _CLIENT_THREADS = 8, 32
 SYNCHRONOUS, ASYNCHRONOUS = "blocking", "threads"
 
-# Five files of large blocks would be 12 GB.
+# Five files of large blocks would have 12 GB.
 _FILES = {"small": FILES.value, "large": 1}
-# Of small files by servers: 100 take longer than ten minutes; blocking calls wait in any case.
+# Blocks of a small file, by servers: 100 would take more than ten minutes; blocking calls wait in
+# any case.
 _BLOCKS_BY_SERVERS = {SYNCHRONOUS: 4, ASYNCHRONOUS: 60}
 
 Row = list[Cell]
@@ -55,10 +55,10 @@ _HEADER = ("what", "synchronous", "synchronous min", "synchronous max", "asynchr
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A case of the thesis: its blocks in full, what its values are in, and the paper's, by what.
+    """A case of the thesis: its blocks at full scale, its unit, and the paper's values.
 
-    *per_unit* divides fbench's values. A *paper* gives synchronous and asynchronous,
-    and *source* is where it states them.
+    *per_unit* divides fbench's values. *paper* returns the synchronous and asynchronous values of
+    the paper, and *source* is where it states them.
     """
 
     title: str
@@ -98,7 +98,7 @@ CASES = {
 
 
 def _rows(case: Case, values: tuple[Values, Values, Values]) -> Iterator[Row]:
-    """A row for each thing that was measured, synchronous beside asynchronous."""
+    """Yield a row for each measured quantity, with synchronous next to asynchronous values."""
     middle, low, high = values
     for name, what in dict.fromkeys((name, what) for name, what, _ in middle):
         row: Row = [what]
@@ -116,7 +116,7 @@ def _rows(case: Case, values: tuple[Values, Values, Values]) -> Iterator[Row]:
 
 
 def thesis(name: str, out: Path, small: bool) -> list[Path]:
-    """Measure a case of the thesis; the table, and bars side by side."""
+    """Measure a case of the thesis; write the table, and bars side by side."""
     case, before = CASES[name], Surroundings.now()
     options = ["--case", name, "--threads", str(_THREADS), "--files", "4"]
     options += ["--blocks", "1" if small else str(case.blocks)]
@@ -149,7 +149,7 @@ def _number(cell: Cell) -> float:
 
 
 def _workload(case: str, servers: int, blocks: dict[str, int], small: bool) -> Iterator[Row]:
-    """A workload, once: rows by what, with MB/s of all clients together."""
+    """Measure a workload once; yield a row for each quantity, with MB/s of all clients together."""
     clients = 2 if small else CLIENTS.value
     print(f"{servers} servers, {clients} clients, {case}", file=sys.stderr)
     options = ["--case", case, "--threads", str(_CLIENT_THREADS), "-j", str(clients)]
@@ -167,7 +167,7 @@ _WORKLOAD_HEADER = ("workload", "servers", "clients", *_HEADER)
 
 
 def workload(case: str, out: Path, small: bool) -> list[Path]:
-    """A workload with 24 clients and 16 servers, by the threads of a client."""
+    """Measure a workload with 24 clients and 16 servers, by the number of threads of a client."""
     before, rows = Surroundings.now(), list[Row]()
     servers, blocks = SERVERS.value[-1], dict.fromkeys(_BLOCKS_BY_SERVERS, BLOCKS.value)
     for row in _workload(case, servers, blocks, small):
@@ -189,7 +189,7 @@ def workload(case: str, out: Path, small: bool) -> list[Path]:
 
 
 def by_servers(out: Path, small: bool) -> list[Path]:
-    """The workload of small blocks on 2 to 16 servers, by one thread of each client."""
+    """Measure the workload of small blocks on 2 to 16 servers, with one thread of each client."""
     before, rows = Surroundings.now(), list[Row]()
     numbers = SERVERS.value[-2:] if small else SERVERS.value
     for number in numbers:

@@ -1,22 +1,21 @@
-"""The file systems that the figures of PXFS are measured on: FUSE, with latencies and servers.
+"""The file systems on which the figures of PXFS are measured: FUSE, with latencies and servers.
 
-A file system of the tests (``tests/fusefs``) answers each request when a parallel file system of
-the papers' kind would: after a latency, and when one of so many servers has had time for it, one
-request after the other. Nothing is kept by the kernel, as the papers' clients keep nothing, and
+A file system of the tests (``tests/fusefs``) answers each request when a parallel file system like
+those of the papers would: after a latency, and when one of several servers has had time for it, one
+request after the other. The kernel caches nothing, because the papers' clients cache nothing, and
 writes to one file overlap.
 
 `THESIS` is the network of Snyder 2013: one server, 105 MB/s (chapter 5 has 95 to 108), 0.3 ms
-(chosen).
-Its operations on names take what the thesis measured for synchronous ones: so these are put in,
-and what is measured is what the asynchronous layer adds.
+(chosen). Its operations on names take as long as the synchronous ones in the thesis. So these times
+are inputs, and the measurement shows what the asynchronous layer adds.
 
-`servers` is the parallel file system of Yang et al. 2014, of which no latency is known. Latency,
-time of a request and rate of a server are *fitted*: to the two ratios of reads in the paper's
-evaluation, 20 for 64 KiB and 3 for 1 MiB, with 24 clients and 16 servers. A synchronous client
-waits for latency and service, all asynchronous ones together keep every server busy. So 24 * 20 /
-(latency + service) is 16 / service, and likewise for 1 MiB; with a request and 64 KiB that take the
-same time, 4 ms each, the latency is 58 times as much. What comes out for writes, other numbers of
-servers and more threads is not fitted.
+`servers` is the parallel file system of Yang et al. 2014, of which no latency is known. The
+latency, the time of a request and the rate of a server are *fitted* to the two ratios of reads in
+the paper's evaluation: 20 for 64 KiB and 3 for 1 MiB, with 24 clients and 16 servers. A synchronous
+client waits for latency and service; all asynchronous clients together keep every server busy. So
+24 * 20 / (latency + service) is 16 / service, and likewise for 1 MiB. If a request and the transfer
+of 64 KiB take 4 ms each, the latency is 58 times as long. The results for writes, other numbers of
+servers and more threads are not fitted.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ from tests.fusefs.rules import Rule
 KIB, MIB = 1 << 10, 1 << 20
 _DATA = ("read", "write")
 
-# The requests of the kernel that an operation on names is put into.
+# The kernel's request for each operation on names.
 _REQUESTS = {"create": "create", "open": "open", "close": "flush", "truncate": "setattr",
              "stat": "getattr", "remove": "unlink", "mkdir": "mkdir", "rmdir": "rmdir"}  # fmt: skip
 
 THESIS = Rule(ops=_DATA, delay_s=0.0003, servers=1, bytes_per_s=105e6)
-# Directories are looked at by the kernel on the way to a file, which takes no time.
+# The kernel looks up directories on the way to a file; that takes no time here.
 NAMES = tuple(
     Rule(ops=(_REQUESTS[what],), path="*/[fd]*", delay_s=ms / 1000)
     for what, ms in SYNCHRONOUS_MS.value.items()
@@ -58,7 +57,7 @@ _FASTER = 50
 
 
 def servers(number: int, block_bytes: int) -> Rule:
-    """Return so many servers, which have the blocks of a file in turn."""
+    """Return a number of servers that have the blocks of a file in turn."""
     return Rule(
         ops=_DATA,
         delay_s=_LATENCY_S,
@@ -74,7 +73,7 @@ Values = dict[Key, float]
 
 
 def faster(rule: Rule) -> Rule:
-    """Return a rule for tests, which take a small part of the time."""
+    """Return a rule for the tests, which takes a small part of the time."""
     return rule._replace(
         delay_s=rule.delay_s / _FASTER,
         busy_s=rule.busy_s / _FASTER,
@@ -84,7 +83,7 @@ def faster(rule: Rule) -> Rule:
 
 @contextmanager
 def mount(rules: Sequence[Rule], small: bool, attributes_s: float = 60.0) -> Iterator[bytes]:
-    """Mount such a file system. Ends the program, with the reason, where that can't be done."""
+    """Mount such a file system; if that is impossible, exit with the reason."""
     reason = missing()
     if reason:
         sys.exit(f"no figure: {reason}")
@@ -99,9 +98,9 @@ def mount(rules: Sequence[Rule], small: bool, attributes_s: float = 60.0) -> Ite
 
 
 def measured(place: bytes, options: Sequence[str], rounds: int) -> tuple[Values, Values, Values]:
-    """The median, least and greatest of fbench's figures over rounds, by what they are of.
+    """Return the median, minimum and maximum of fbench's figures over rounds, by quantity.
 
-    In each round fbench measures blocking calls and the asynchronous layer next to each other.
+    In each round fbench measures blocking calls and the asynchronous layer one after the other.
     """
     found: list[Values] = []
     command = [

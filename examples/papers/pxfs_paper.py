@@ -1,7 +1,7 @@
 """The numbers of the papers on PXFS: Snyder 2013, a thesis, and Yang et al. 2014.
 
-The sources are chapter 5 of the thesis, and the evaluation of the paper. The numbers of their
-sections and tables are not known to us.
+The sources are chapter 5 of the thesis, and the evaluation of the paper. We do not know the numbers
+of their sections and tables.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EVALUATION = "Yang et al., evaluation"
 # Throughput of one client and one server.
 THROUGHPUT_BYTES_PER_S = Stated((95e6, 108e6), "Snyder, chapter 5")
 LARGE_FILE_BYTES = Stated(10**9, "Snyder, chapter 5, case 2")
-# Loss of throughput by computing, in %: synchronous read and write, asynchronous read and write.
+# Loss of throughput due to computing, in %: synchronous read and write, asynchronous read, write.
 LOST = Stated(
     {
         "512 KiB": (48.6, 48.3, 0.7, 0.9),
