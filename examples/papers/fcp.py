@@ -3,8 +3,8 @@
 Figures 6 to 9, on 1 to 8 nodes, are simulated (`examples.papers.fcp_nodes`).
 
 The paper copies four data sets with cp, rsync, dcp and its own fcp, with 8 processes on one node,
-on a Lustre file system (section III-A), then with checksums and on more nodes. Here the same sets,
-scaled down (`examples.papers.fcp_sets`), are copied in memory with cp, rsync, dcp if it is
+on a Lustre file system (section III-A). Further runs use checksums and more nodes. Here the same
+sets, scaled down (`examples.papers.fcp_sets`), are copied in memory with cp, rsync, dcp if it is
 installed, and pcircle's fcp. Only ratios are compared. The paper's numbers are in
 `examples.papers.fcp_paper`.
 

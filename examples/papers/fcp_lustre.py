@@ -4,13 +4,13 @@ A file is striped over some of the storage targets, and each target serves one r
 other, at a fixed rate. So does the network between the nodes and the targets, which all nodes
 share. So does each node, which has eight processes and a link. A node's time for a byte grows with
 the number of stripes of the file. In figure 6 of the paper, copies with 512 stripes take three
-times as long on one node and speed up with the nodes, so the cost arises in the client. The block
+times as long on one node. They speed up with the nodes, so the cost arises in the client. The block
 that is being copied waits in all of these queues at the same time. This models a pipeline of
 reading ahead and writing behind.
 
-The ranks, their chunks and their distribution are pcircle's: the engine is the real one, chunks
-have the sizes of `pcircle.ops.copy.tree.large_files`, and after `SPLIT_S` the rest of a chunk is
-split into two.
+The ranks, their chunks and their distribution are pcircle's. The engine is the real one, and chunks
+have the sizes of `pcircle.ops.copy.tree.large_files`. After `SPLIT_S` the rest of a chunk is split
+into two.
 
 `calibrated` derives four rates from four of the 59 bars of figures 6 to 9, all of them in figure 6.
 A fifth number, the time of a small file, is derived from one bar of figure 9. *Chosen by us:* the

@@ -2,9 +2,9 @@
 
 Their fcp keeps an object of 112 bytes in memory for each file, and one of 64 bytes for each chunk
 (section II-F). Here both are measured. For files, it is the peak memory of fcp's largest process of
-two ranks, for several numbers of files in one flat directory, which that section calls one of the
-worst cases. For chunks, it is the size of a queue item that represents a chunk, in memory and on
-disk. A queue keeps only about 400 of these in memory, however long it is.
+two ranks, for several numbers of files in one flat directory. That section calls such a directory
+one of the worst cases. For chunks, it is the size of a queue item that represents a chunk, in
+memory and on disk. A queue keeps only about 400 of these in memory, however long it is.
 """
 
 from __future__ import annotations

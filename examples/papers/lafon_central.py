@@ -1,10 +1,10 @@
 """CP, the centralised walk with which LaFon et al. 2012 compare, and its variant CP+.
 
 Section 3 of the paper: rank 0 keeps the queue and does no other work. An idle worker sends a
-request and receives one path. If it is a file, the worker visits it and sends the next request; if
-it is a directory, all its children go back to rank 0. Only one worker (here rank 1) reads
-directories, as in LANL's program. In CP it keeps no child; in CP+ it keeps one, and the others go
-back. At the end a sentinel is sent to each worker.
+request and receives one path. The worker visits a file and sends the next request. The children of
+a directory all go back to rank 0. Only one worker (here rank 1) reads directories, as in LANL's
+program. In CP it keeps no child; in CP+ it keeps one, and the others go back. At the end a sentinel
+is sent to each worker.
 
 The master handles one message at a time. We chose its time for a received message, including the
 answer (`Costs.master_s`). We also chose that the newest directories are given out first, because
@@ -147,7 +147,7 @@ class _Central:
         del waiting[:given]
 
     def _read(self, directory: int, now_s: float) -> None:
-        """Let the reader read a directory and, in CP+, visit a child; then it asks again."""
+        """Let the reader read a directory and, in CP+, visit a child; then it sends a request."""
         costs = self._costs
         while True:
             below = self._tree.subdirectories[directory]

@@ -3,9 +3,9 @@
 The paper states only the form: a transfer of s units costs ``alpha + s * beta``, and work is one
 visit for each element. We chose the values, with two exceptions. The length of a path follows from
 fig. 1 of the paper (1.6e9 bytes on the busiest pair over 6.5 million entries). The sizes of
-messages are those of libcircle, the library that developed from the authors' code: one int for a
-request, a refusal or a token; for k paths, one message of ``4 * (2 + k)`` bytes and one with the
-paths.
+messages are those of libcircle, the library that developed from the authors' code. A request, a
+refusal or a token is one int. For k paths there is one message of ``4 * (2 + k)`` bytes, and one
+with the paths.
 
 `poll_s`, `pause_s` and `neighbour_s` are zero by default. The page varies them to explain the
 results of the paper that the default costs do not reproduce.

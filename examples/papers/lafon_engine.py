@@ -2,12 +2,12 @@
 
 The engine itself runs (`examples.papers.engine_player`), with one rank on each node and, as in
 H-DRQS, several workers on one queue. Its items are those of `pcircle.walk`. An item reads a
-directory, visits its files if they are few, and continues with the subdirectories, depth first, for
-some milliseconds, or longer if no rank is waiting. The remaining directories become items, and the
-files of a large directory become batches. The limits (`FEW_NAMES`, `ITEM_S`, `MORE_S`) are the
-walker's; a batch has at most `FEW_NAMES` names. The costs are those of `Costs`, and a name in a
-batch takes `NAME_BYTES` (chosen by us). Messages are answered at once, because the workers have
-their own threads.
+directory, visits its files if they are few, and continues with the subdirectories, depth first. It
+does so for some milliseconds, or longer if no rank is waiting. The remaining directories become
+items, and the files of a large directory become batches. The limits (`FEW_NAMES`, `ITEM_S`,
+`MORE_S`) are the walker's; a batch has at most `FEW_NAMES` names. The costs are those of `Costs`,
+and a name in a batch takes `NAME_BYTES` (chosen by us). Messages are answered at once, because the
+workers have their own threads.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ delays each message. It also runs on 4 to 16 processes under MPI. Their nodes ar
 that are connected by a switch, which delays each packet (`tests.benchmarks.links`; requires root
 and MPICH).
 
-The time of an element and the delays are 100 times those of `examples.papers.lafon_cost`, so that
-two cores can run 64 ranks: a job of 64 ranks takes over two seconds of processor time.
+The time of an element and the delays are 100 times as long as in `examples.papers.lafon_cost`, so
+that two cores can run 64 ranks. A job of 64 ranks takes over two seconds of processor time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Searches for parameters that reproduce results of LaFon et al. 2012 if the default costs do not.
 
 - `hybrid`: H-DRQS is the fastest in the paper. At an equal number of cores its rounds cost it time.
-  It is faster if an element costs a rank more for each other rank on its node, or if an equal
-  number of *processes* is compared, each of which has two threads.
+  It is faster if each other rank on a node adds to a rank's cost of an element. It is also faster
+  at an equal number of *processes*, each of which has two threads.
 - `pause`: PA-DRQS sends as few messages as H-DRQS in the paper. Here idle ranks send requests to
   the ranks of their node without end; a pause after each refusal prevents that.
 - `overload`: with DRQS one rank has far more work than all others in the paper. Here that requires

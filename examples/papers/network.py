@@ -8,8 +8,8 @@ processor. A message within a node uses no link. The work of a server before it 
 which does not block other requests.
 
 The model and its numbers are from the paper's sections on the simulation and from its public
-simulator, HECIOS, in the configuration of April 2008, read for facts. TCP's windows and
-acknowledgements, ARP and losses are omitted.
+simulator, HECIOS (configuration of April 2008, read for facts). TCP's windows and acknowledgements,
+ARP and losses are omitted.
 """
 
 from __future__ import annotations

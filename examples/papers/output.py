@@ -102,7 +102,7 @@ def line_plot(
     labels: tuple[str, str],
     scales: tuple[Scale, Scale] = ("linear", "linear"),
 ) -> list[Path]:
-    """Draw curves over a common *x*. *labels* and *scales* are those of x and y."""
+    """Draw curves over a common *x*. *labels* and *scales* are for x and y."""
 
     def paint(figure: Any) -> None:
         axes = figure.subplots()

@@ -1,9 +1,9 @@
 """The file systems on which the figures of PXFS are measured: FUSE, with latencies and servers.
 
 A file system of the tests (``tests/fusefs``) answers each request when a parallel file system like
-those of the papers would: after a latency, and when one of several servers has had time for it, one
-request after the other. The kernel caches nothing, because the papers' clients cache nothing, and
-writes to one file overlap.
+those of the papers would. A request takes a latency, and then one of several servers handles it,
+one request after the other. The kernel caches nothing, because the papers' clients cache nothing,
+and writes to one file overlap.
 
 `THESIS` is the network of Snyder 2013: one server, 105 MB/s (chapter 5 has 95 to 108), 0.3 ms
 (chosen). Its operations on names take as long as the synchronous ones in the thesis. So these times

@@ -1,8 +1,8 @@
 """Composite operations: several steps that are submitted as one operation.
 
-Each is a generator of operations; `yield` returns the result of a step or raises its error. If a
-composite ends early, because of a failure, a cancellation or a deadline, the steps in its `finally`
-and `except` blocks still run: they close descriptors and remove temporary files.
+Each is a generator of operations; `yield` returns the result of a step or raises its error. After a
+failure, a cancellation or a deadline, the steps in the generator's `finally` and `except` blocks
+still run, to close descriptors and remove temporary files.
 """
 
 from __future__ import annotations

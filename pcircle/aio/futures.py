@@ -7,7 +7,7 @@ value. If the continuation returns a future, that future's outcome is used. `whe
 and `dataflow` combine several futures. These names come from HPX, on which PXFS is built (Snyder
 2013; Yang et al. 2014).
 
-Continuations run on a thread of their own, so that computing does not delay I/O: the scheduler
+Continuations run on a thread of their own, so that computing does not delay I/O. The scheduler
 gives its futures a runner that queues continuations for that thread. Only after the scheduler was
 closed do they run on the thread that settles the future.
 

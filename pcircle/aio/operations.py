@@ -4,8 +4,8 @@ The functions here create an `Operation`, which has no effect until a scheduler 
 Composite operations are generators that yield such objects. An operation is one system call, or a
 few that belong together (a batch of names, a complete write).
 
-A failed operation raises OSError with errno and, if it is known, a path: that of the operation, or
-the one by which the scheduler opened the descriptor.
+A failed operation raises OSError with errno and, if possible, a path. This is the path of the
+operation, or the one by which the scheduler opened the descriptor.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ submitted once and runs on one thread, step by step. When it is cancelled, `Canc
 its next step that is not marked as tidying, and its `finally` blocks still run.
 
 A thread that is hanging in the kernel cannot be ended, but the threads are daemons, so the process
-can exit without them. If an operation ends after its future was cancelled or its deadline passed, a
-file that it opened is closed and a name that it created is removed. Other effects, such as written
-data, remain.
+can exit without them. If an operation succeeds after it was cancelled or its deadline passed, the
+file that it opened is closed, or the name that it created is removed. Other effects, such as
+written data, remain.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Scheduler:
 
     `threads` is the number of threads for each kind of operation; if it is None, the number is
     adapted, up to `max_threads`. If the block raises an exception, operations that have not started
-    are cancelled, and leaving the context waits at most a few seconds for the others.
+    are cancelled. Leaving the context then waits at most a few seconds for the others.
     """
 
     def __init__(self, threads: int | None = None, *, max_threads: int = 64) -> None:
@@ -472,7 +472,7 @@ class _Deadline:
 
 
 class _Deadlines:
-    """Futures with a deadline, and the thread that settles those that are overdue."""
+    """Futures with a deadline, and the thread that settles overdue ones."""
 
     def __init__(self) -> None:
         # The second element is unique, so that tuples with equal times never compare `_Deadline`s.

@@ -1,10 +1,10 @@
 """Trees of millions of items as arrays, from which one subtraction yields the work of siblings.
 
 An item has a *number*: siblings have consecutive numbers, greater than the number of their parent.
-It also has a *place* in the order in which a single rank would process the tree: depth first, so
-that a subtree is a range of places. With prefix sums of durations by place, one subtraction yields
-the work of any subtree or run of siblings, and one bisection finds the item that is running at a
-given time. So it costs very little to simulate a rank that exchanges no messages.
+It also has a *place* in the depth-first order in which a single rank would process the tree. So a
+subtree is a range of places. With prefix sums of durations by place, one subtraction yields the
+work of a subtree or of a run of siblings. One bisection finds the item that is running at a given
+time. So it costs very little to simulate a rank that exchanges no messages.
 """
 
 from __future__ import annotations
@@ -132,8 +132,9 @@ def balanced(items: int, fan: int) -> Ints:
 def geometric(items: int, rng: np.random.Generator, fan: float = 4.0) -> Ints:
     """Return the child counts of an unbalanced tree, like the geometric trees of UTS.
 
-    The root has `fan` children. Below it, child counts are geometric, and their mean decreases
-    linearly with depth to 0 at the greatest depth, which is chosen to get about `items` items.
+    The root has `fan` children. Below it, child counts are geometric, with a mean that decreases
+    linearly to 0 at the greatest depth. That depth is chosen so that the tree has about `items`
+    items.
     """
     max_depth = 2
     while _expected(fan, max_depth) < items:

@@ -1,8 +1,8 @@
 """Test a task in the simulator with many seeds; a failing seed is a reproducible bug report.
 
-`check` runs a task on simulated ranks, in a different order of events each time: messages are
-delayed, ranks are slow or stuck, work is stolen or not. On request, ranks are lost. The engine, the
-runtime's loop and the encoding of items are the real ones; time, threads and the network are
+`check` runs a task on simulated ranks, in a different order of events each time. Messages are
+delayed, ranks are slow or stuck, work is stolen or not and, on request, ranks are lost. The engine,
+the runtime's loop and the encoding of items are the real ones; time, threads and the network are
 simulated. `play` repeats the run of one seed and can trace each step. See docs/testing-tasks.rst.
 
     from pcircle import testing

@@ -86,8 +86,8 @@ def check(
     In each run `lost` ranks die at random moments, but at least one survives. If `interrupt` is
     set, all ranks receive SIGINT. Such a job must end with code 4 or 130 as documented, or succeed
     if it was complete before. State that all ranks share must not change, unless `may_change` names
-    it. If `spreads` is set, a rank other than the first must receive an item in some run, unless
-    there are fewer than ten runs of several ranks without faults.
+    it. If `spreads` is set, a rank other than the first must receive an item in some run. This is
+    checked if there are at least ten fault-free runs of several ranks.
 
         >>> from pcircle import testing
         >>> from examples.word_lengths import Lengths

@@ -2,10 +2,10 @@
 
 A simulated rank runs the runtime's own loop, on fibers in virtual time.
 
-`SharedState` detects changes to state that the ranks of a real job would not share. A rank of a
-real job is a process, so state that a task keeps in a class, a global or an object passed to all
-tasks exists once per rank. In the simulator, it exists only once. A task that relies on changes to
-such state works in the simulator but fails in a real job.
+`SharedState` detects changes to state that the ranks of a real job would not share. A task may keep
+state in a class, in a global, or in an object that is passed to all tasks. In a real job each rank
+is a process with its own copy. In the simulator, only one copy exists. A task that relies on
+changes to such state works in the simulator but fails in a real job.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Trials take place in a new directory, which is removed afterwards. If it cannot 
 facts that require no trial are reported.
 
 One trial measures how many concurrent file operations are worthwhile. Small files are created,
-looked up and removed, first one call at a time and then through the asynchronous layer, which
-adapts the number of its threads as it does in the tools.
+looked up and removed, first one call at a time and then through the asynchronous layer. This layer
+adapts the number of its threads as the tools do.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ does not use work stealing, because each node writes everything and there is no 
 search of errors (`python -m tests.tools.fbcast FIRST SEEDS`), and `loop.py` runs them on a
 transport.
 
-`forwarder.py` chooses how the stream travels: along a chain of nodes, each of which forwards every
-chunk, or by scatter and exchange, which is faster for very many nodes. A node acknowledges a chunk
-only after writing and forwarding it, so a slow disk slows the sender down instead of filling
-memory.
+`forwarder.py` chooses how the stream travels. In a chain, each node forwards every chunk to the
+next. Scatter and exchange is faster for very many nodes. A node acknowledges a chunk only after
+writing and forwarding it, so a slow disk slows the sender down instead of filling memory.
 """

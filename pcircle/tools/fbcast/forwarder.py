@@ -19,9 +19,9 @@ For N bytes and P nodes:
 The exchange is the algorithm of van de Geijn (Barnett, Shuler, van de Geijn et al., Interprocessor
 collective communication library, 1994), as described by Thakur, Rabenseifner and Gropp
 (Optimization of collective communication operations in MPICH, 2005). The all-gather algorithm is
-Bruck's, which works for any number of nodes. The constants need not match the real network, because
-the costs are similar near the crossing point, and far from it they differ so much that the choice
-is clear.
+Bruck's, which works for any number of nodes. The constants need not match the real network. Near
+the crossing point the costs are similar, and far from it they differ so much that the choice is
+clear.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ The protocol:
 2. The stream arrives (`pcircle.tools.fbcast.forwarder`) and is written to a temporary directory. A
    node that cannot write reports the problem, but continues to forward chunks to the nodes behind
    it.
-3. When all nodes have reported that they have received the entire stream, a collective operation
-   (`pcircle.collective`) shows it: all nodes prepare, the decision is recorded, and all nodes carry
+3. When all nodes have reported that they have the entire stream, a collective operation
+   (`pcircle.collective`) shows it. All nodes prepare, the decision is recorded, and all nodes carry
    it out. Until the record exists, no node shows anything. Once it exists, every node that is alive
    or is started again shows the files.
 4. The reader ends the job on all ranks. Nodes remove everything that is not shown.

@@ -2,9 +2,8 @@
 
 It is used only on the reader, the first rank.
 
-Each stream reads every entry once, in directory order. A file that changes while it is being read,
-or an entry that cannot be read, ends the broadcast, because every node must receive the complete
-tree.
+Each stream reads every entry once, in directory order. Every node must receive the complete tree.
+So a file that changes while it is being read, or an entry that cannot be read, ends the broadcast.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ checked. Trees are created only in new or empty directories, and no existing ent
 
 `corrupt` damages copies of trees that `fbench make` has created. Sizes and modification times are
 preserved. A file is modified only if the record of `fbench make` lists it, its content matches the
-record, and all of its hard links are in this tree. This protects unrelated files, and the originals
-of copies that consist of hard links.
+record, and it has no hard links elsewhere. This protects unrelated files, and the originals of
+copies that consist of hard links.
 """
 
 from __future__ import annotations

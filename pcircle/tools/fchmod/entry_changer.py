@@ -1,9 +1,9 @@
 """The change of one entry: its system calls, counts and reports.
 
-Rank 0 writes undo records (`--undo`) to disk before the entries are changed. Because a rank must
-wait for that, it sends the records of many entries together: before a block of names is changed,
-the current states of all its entries are recorded. If an entry has another state when it is
-changed, for example because it was replaced, that state is recorded separately.
+Rank 0 writes undo records (`--undo`) to disk before the entries are changed. A rank must wait for
+that, so it sends the records of many entries together. Before a block of names is changed, the
+current states of all its entries are recorded. If an entry has another state when it is changed,
+for example because it was replaced, that state is recorded separately.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The visitor of a change of modes, owners and access control lists.
 
-A name is looked up, and the entry is changed only if its state differs or `--force` is given. If
-the new state depends on the old state (`--from`, maps, access control lists, a plan), or if other
-users may exchange names, the entry is first opened with O_PATH. A directory is changed when the
-walk enters it or, if the change would deny this process access, when the walk leaves it. A
-directory that can be entered only after its change is changed as soon as that is detected
+A name is looked up, and the entry is changed only if its state differs or `--force` is given. The
+entry is first opened with O_PATH if other users may exchange names, or if the change depends on the
+old state (`--from`, maps, access control lists, a plan). A directory is changed when the walk
+enters it or, if the change would deny this process access, when the walk leaves it. A directory
+that can be entered only after its change is changed as soon as that is detected
 (`ModeVisitor.unlock`). All names of a hard-linked file are sent to one rank, chosen by a hash of
 the file's identity. That rank changes the file under the first name that arrives.
 """

@@ -25,8 +25,9 @@ __all__ = ["CAPACITY", "BulkChanger"]
 class BulkChanger:
     """Changes files for one thread.
 
-    `mode_of` computes the new permission bits from a mode. If `owner` is given, a user and a group
-    of which one may be None, these are set instead, and the kernel decides which mode bits remain.
+    `mode_of` computes the new permission bits from a mode. `owner` is a user and a group, of which
+    one may be None. If it is given, the owner is set instead, and the kernel decides which mode
+    bits remain.
     """
 
     def __init__(

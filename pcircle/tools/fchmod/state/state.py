@@ -1,15 +1,15 @@
 """The state of an entry (owner, group, mode, access control lists), and the calls that change it.
 
 `apply` changes an entry from one state to another with as few calls as possible. Unless the state
-includes access control lists, their order grants nobody additional permissions in between. For
-`--undo`, the old state is stored as text, the *mark* of `pcircle.jobs.plan_file`.
+includes access control lists, no call grants permissions that neither state grants. For `--undo`,
+the old state is stored as text, the *mark* of `pcircle.jobs.plan_file`.
 
 The calls change an entry by name or by descriptor. They follow a symbolic link only with `-L`.
 Because `chmod` follows links, entries are changed by name with `fchmodat2`, which exists since
 Linux 6.6 (see `native.change_names`). On older kernels, and if the change depends on the current
-state, the entry is opened with O_PATH, so that the entry that was examined is changed even if its
-name is exchanged. It is then changed through `/proc/self/fd`, which leads to the entry itself, even
-if that is a link.
+state, the entry is opened with O_PATH. So the entry that was examined is changed, even if its name
+is exchanged. It is changed through `/proc/self/fd`, which leads to the entry itself, even if that
+is a link.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ def apply(
     """Change an entry from one state to another.
 
     If `owner` or `bits` is set, the owner or the mode is set even if it does not change. The owner
-    is changed before the mode, because a change of owner clears set-id bits. Unless the states
-    include lists, permissions that the new mode does not grant are withdrawn even earlier, so that
-    the new owner and group never have them. Raise OSError if a call fails.
+    is changed before the mode, because a change of owner clears set-id bits. If the states include
+    no lists, permissions that the new mode does not grant are withdrawn even earlier. So the new
+    owner and group never have them. Raise OSError if a call fails.
     """
     mode = old.mode
     owns = (new.uid, new.gid) != (old.uid, old.gid)
