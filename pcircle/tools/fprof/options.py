@@ -121,10 +121,10 @@ class ReportOptions(Options):
         help="edges of the size histogram: 4k,1M,1G, log2 or pow4",
     )
     """
-    Edges of the size histogram: a list such as ``4k,1M,1G``, or ``log2`` or ``pow4``. A bin holds
-    files up to and including its edge. For a saved profile, edges that are 64 to 128 times a power
-    of two are exact, and so are all powers of two. Other edges are rounded to these and reported as
-    approximate.
+    Set the edges of the size histogram: either a list such as ``4k,1M,1G``, or ``log2`` or
+    ``pow4``. A bin contains files up to and including the size of its edge. In reports on a saved
+    profile, an edge is exact if it is a power of two, or 64 to 128 times one. Other edges are
+    rounded to an exact edge and reported as approximate.
     """
     by: tuple[str, ...] = option(
         "--by",
@@ -135,10 +135,11 @@ class ReportOptions(Options):
         help="group by age, owner, group, ext, depth, dirsize",
     )
     """
-    Group by ``age`` (days since the last modification), ``owner``, ``group``, ``ext`` (extension),
-    ``depth`` below PATH, ``dirsize`` (directories by their number of entries). The text shows the
-    first twenty rows of each table; ``--json`` and ``--csv`` contain all rows. If there are many
-    thousands of owners or extensions, the remaining ones share one row.
+    Group entries by ``age`` (days since the last modification), ``owner``, ``group``, ``ext``
+    (extension), ``depth`` below PATH or ``dirsize`` (directories by their number of entries). The
+    text report shows the first twenty rows of each table; ``--json`` and ``--csv`` write all rows.
+    If there are many thousands of owners or extensions, those that do not fit are combined in one
+    row.
     """
     directory_edges: tuple[int, ...] = option(
         "--dirbins",
@@ -148,9 +149,9 @@ class ReportOptions(Options):
         help="group directories by entry count, with edges like 10,100",
     )
     """
-    Group directories by their number of entries, as ``--by dirsize`` does, with other edges:
-    ``--dirbins 1,100,10000``. Edges above 128 are rounded up, by at most 1/64, and shown as
-    rounded.
+    Group directories by their number of entries, as ``--by dirsize`` does, but with the edges in
+    LIST, for example ``--dirbins 1,100,10000``. Edges above 128 are rounded up by at most 1/64, and
+    the report shows the rounded values.
     """
     top: int = option(
         "--top",
@@ -160,9 +161,9 @@ class ReportOptions(Options):
         help="list the N largest, newest and oldest entries",
     )
     """
-    The N largest, newest and oldest files, and the N directories with the most bytes and the most
-    entries directly in them, not including subdirectories. The sizes of the directories themselves
-    do not count.
+    List the N largest, newest and oldest files. Also list the N directories with the most bytes,
+    and those with the most entries, directly in them; subdirectories are not included. The sizes of
+    the directories themselves are not counted.
     """
     depth: int | None = option(
         "-d",
@@ -172,12 +173,14 @@ class ReportOptions(Options):
         help="show directories N levels deep, largest first",
     )
     """
-    All directories down to N levels below PATH (0: only PATH), on a terminal or not: size, share of
-    all bytes, and entries, each including subdirectories; the largest first. Sizes are file sizes,
-    as in the column *size* of the counts. A file with n names counts an n-th of its bytes under
-    each. The 4,096 largest directories of all levels are kept, exactly, with any number of
-    processes; the report then states an upper bound for the size of the others. Directories whose
-    path below PATH has more than 1,024 bytes are counted only in their parents.
+    List all directories down to N levels below PATH (0 lists only PATH), the largest first, whether
+    or not the output is a terminal. For each directory, the list shows its size, its share of all
+    bytes and its number of entries, including those in subdirectories. Sizes are file sizes, as in
+    the column *size* of the counts. If a file has n names, each name accounts for an n-th of its
+    bytes. At most 4,096 directories are listed: exactly the largest ones of all levels, regardless
+    of the number of processes. If there are more, the report states an upper bound for the size of
+    each of the others. A directory is counted only as part of its parent if its path below PATH is
+    longer than 1,024 bytes.
     """
     min_depth: int | None = option(
         "--min-depth",
@@ -186,9 +189,9 @@ class ReportOptions(Options):
         help="hide directories less than N levels deep",
     )
     """
-    Only directories at least N levels below PATH, as ``find -mindepth``: ``-d 2 --min-depth 2``
-    lists the second level alone. Without ``-d`` all deeper levels are listed. Shares remain
-    fractions of all bytes.
+    List only directories that are at least N levels below PATH, like ``find -mindepth``. For
+    example, ``-d 2 --min-depth 2`` lists only the second level. Without ``-d``, all deeper levels
+    are listed as well. Shares are still fractions of all bytes.
     """
     blocks: tuple[tuple[int, int], ...] = option(
         "--blocks",
@@ -198,10 +201,11 @@ class ReportOptions(Options):
         help="estimate space with blocks of each SIZE or SIZE/SUBBLOCK",
     )
     """
-    The space that all files would need with blocks of each size: in whole blocks, and with
-    subblocks for the ends of files. Subblocks are computed as in GPFS (IBM Storage Scale 5);
-    ``1M/32k`` specifies another size. *used* is the share of the space that holds data. Sizes are
-    powers of two from 512 bytes to 64 MiB; the numbers are exact.
+    Compute the space that all files would need with each of these block sizes, both in whole blocks
+    and with subblocks for the ends of files. By default, the size of subblocks is chosen as in GPFS
+    (IBM Storage Scale 5); ``1M/32k`` specifies a different one. The column *used* shows which share
+    of the space would contain data. Block sizes must be powers of two from 512 bytes to 64 MiB. The
+    results are exact.
     """
     in_inode: int | None = option(
         "--data-in-inode",
@@ -210,20 +214,20 @@ class ReportOptions(Options):
         help="assume that files up to SIZE are stored in inodes",
     )
     """
-    Assume that inodes hold files up to SIZE, at most 64 KiB: reports their number, and computes
-    ``--blocks`` without them. SIZE is rounded down to an edge of the fine bins, and the report
-    states that edge.
+    Assume that files of up to SIZE, which may be at most 64 KiB, are stored in their inodes. The
+    report shows the number of these files, and ``--blocks`` leaves them out. SIZE is rounded down
+    to an edge of the fine bins, and the report states that edge.
     """
     sparse: bool = option("--sparse", help="report sparse files and space saved by compression")
     """
-    Files smaller on disk than their size, how much of the difference is holes, and how much is
-    saved in other ways: by compression in the file system, or by storing data in inodes. These
-    files are opened but not read. Compression by btrfs is not visible, since btrfs reports
-    uncompressed sizes.
+    Report files that occupy less space on disk than their size. The report shows how much of the
+    difference is due to holes, and how much is saved in other ways: by compression in the file
+    system, or by storing data in inodes. These files are opened but not read. Compression by btrfs
+    cannot be detected, because btrfs reports uncompressed sizes.
     """
     stripe: bool = option("--stripe", help="report Lustre layouts")
     """
-    Files by Lustre layout.
+    Group files by their Lustre layout.
     """
     pieces: int = option(
         "--compress",
@@ -234,11 +238,12 @@ class ReportOptions(Options):
         help="estimate compression from SAMPLE pieces (default: 1024)",
     )
     """
-    How well files would compress, estimated from SAMPLE pieces of 64 KiB (default: 1024), drawn so
-    that each byte has the same chance, holes included. The estimate has a margin of error, within
-    which the true value lies for 95 of 100 trees. Four times the pieces halve the error. Unreadable
-    pieces add their share to the error. Access times are preserved, except for files of other
-    users, which only root may read in this way.
+    Estimate how well the files would compress from SAMPLE pieces of 64 KiB (default: 1024). The
+    pieces are drawn so that each byte, including those in holes, has the same chance of being
+    chosen. The report states a margin of error, within which the true value lies for 95 out of 100
+    trees. Four times as many pieces halve the margin. Pieces that cannot be read increase it
+    according to their share of the sample. Access times are preserved, except those of files that
+    belong to other users, because only root can preserve these.
     """
 
     @property
