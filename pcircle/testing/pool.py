@@ -14,7 +14,7 @@ from pcircle.threads.pool import PoolFuture, WorkerPool
 
 T = TypeVar("T")
 
-_ROOM_S = 1e-4  # between two checks for room in a queue
+_ROOM_S = 1e-4  # between checks for room in a full queue
 _Call = tuple["PoolFuture[Any]", Callable[..., object], tuple[object, ...]]
 
 

@@ -51,7 +51,7 @@ def software() -> Facts:
         found[name] = _version(name, module)
     for name, module in OPTIONAL.items():
         version = _version(name, module)
-        # A missing optional package is a known fact.
+        # The absence of an optional package is a fact, not an unknown value.
         is_missing = version.value is None and version.why == _MISSING
         found[name] = Fact("not installed (optional)") if is_missing else version
     return found

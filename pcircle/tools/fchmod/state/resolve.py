@@ -110,7 +110,7 @@ class StateResolver:
         self.users: CountingIdMap = CountingIdMap(request.users, user_of)
         self.groups: CountingIdMap = CountingIdMap(request.groups, group_of)
         self._modes: dict[int, int] = {}  # new permission bits by full mode, including the type
-        # If the new state depends on the current state, the entry must not be replaced meanwhile.
+        # If so, the entry must not be replaced between the look-up and the change.
         self.depends: bool = bool(
             request.users or request.groups or request.lists or request.from_uid is not None or
             request.from_gid is not None
