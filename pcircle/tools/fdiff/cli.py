@@ -22,9 +22,10 @@ has. A or B may be a manifest written by fsum."""
 EPILOG = notes(
     "fdiff",
     """\
-Exit codes: 0 no difference; 3 they differ (1 in diff and cmp); 1 some entries
-could not be compared, and no difference was found; 2 refused; 4 stopped early
-(a time limit, a lost rank); 70 internal error; 130 and 143 interrupted.
+Exit codes: 0 no difference; 3 differences were found (diff and cmp return 1);
+1 some entries could not be compared, and no difference was found; 2 refused;
+4 stopped early (a time limit, a lost rank); 70 internal error; 130 and 143
+interrupted.
 
 Examples:
   fdiff /data /backup

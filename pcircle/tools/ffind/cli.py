@@ -27,10 +27,10 @@ are printed in no particular order."""
 EPILOG = notes(
     "ffind",
     """\
-Exit codes: 0 success; 1 some entries failed, each one named; 2 refused, for
-example an invalid expression; 3 the expression tests whether entries exist, and
-none does; 4 stopped early (--max-delete, --stop-after, a lost rank);
-70 internal error; 130 and 143 interrupted.
+Exit codes: 0 success; 1 some entries could not be processed, each one named;
+2 refused, for example an invalid expression; 3 the expression tests whether
+entries exist, and none does; 4 stopped early (--max-delete, --stop-after, a
+lost rank); 70 internal error; 130 and 143 interrupted.
 
 Examples:
   ffind /data -name '*.h5' -size +1G

@@ -176,11 +176,11 @@ class ReportOptions(Options):
     List all directories down to N levels below PATH (0 lists only PATH), the largest first, whether
     or not the output is a terminal. For each directory, the list shows its size, its share of all
     bytes and its number of entries, including those in subdirectories. Sizes are file sizes, as in
-    the column *size* of the counts. If a file has n names, each name accounts for an n-th of its
-    bytes. At most 4,096 directories are listed: exactly the largest ones of all levels, regardless
-    of the number of processes. If there are more, the report states an upper bound for the size of
-    each of the others. A directory is counted only as part of its parent if its path below PATH is
-    longer than 1,024 bytes.
+    the column *size* of the counts. If a file has n names, each name accounts for one n-th of its
+    bytes. At most 4,096 directories are listed. These are exactly the largest directories of all
+    levels, regardless of the number of processes. If there are more, the report states an upper
+    bound for the sizes of the remaining ones. A directory is counted only as part of its parent if
+    its path below PATH is longer than 1,024 bytes.
     """
     min_depth: int | None = option(
         "--min-depth",
