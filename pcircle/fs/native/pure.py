@@ -50,7 +50,7 @@ _FCHMODAT2, _NO_FOLLOW = 452, 0x100
 _OPENAT2, _NO_OTHER_MOUNT, _BENEATH = 437, 0x01, 0x08
 _NS = 1_000_000_000
 _NUMBER_BYTES = 8
-_DIRECTORY = stat.S_IFDIR >> 12
+_DIRECTORY, _REGULAR = stat.S_IFDIR >> 12, stat.S_IFREG >> 12
 _ONLY_KIND = os.stat_result(
     (stat.S_IFDIR, 0, 0, 1, 0, 0, 0, 0, 0, 0),
     dict.fromkeys(
@@ -101,9 +101,10 @@ def copy_files(
     to other users and have no default ACL. `ignored` contains the NUL-terminated names of
     attributes that copies do not get.
 
-    If `contents_bytes` is not 0, that many bytes are returned as well: the contents of all files,
-    one after another, padded with undefined bytes. Files whose contents may not fit are not tried.
-    In this case `contents_bytes` must be more than `max_bytes`, and `max_range_bytes` must be 0.
+    If `contents_bytes` is not 0, the contents of all files are returned as well, one after another;
+    undefined bytes may follow. Files are not tried if their contents may not fit in that many
+    bytes. In this case `contents_bytes` must be more than `max_bytes`, and `max_range_bytes` must
+    be 0.
 
     No files are tried after the first one that is not plain or fails; its copy is removed.
     """
@@ -128,7 +129,7 @@ def copy_files(
 
     enough = (lambda: left <= max_bytes) if contents_bytes else None
     result = _for_each(copy, names, until_ns, enough, all_of_them=False)
-    return result, b"".join(contents).ljust(contents_bytes, b"\0")
+    return result, b"".join(contents)
 
 
 def _refuse_sizes(max_bytes: int, max_range_bytes: int, contents_bytes: int) -> None:
@@ -206,8 +207,7 @@ def _copied(
                     raise
         return data
     finally:
-        with suppress(OSError):  # the file was only read
-            os.close(fd)
+        _close_read(fd)
 
 
 def _is_plain(fd: int, source: os.stat_result, how: _How) -> bool:
@@ -394,7 +394,12 @@ def list_directory(fd: int, max_names: int, until_ns: int, /) -> tuple[list[byte
     if len(batch) > max_names:
         return None
     names = [os.fsencode(exact(entry.name)) for entry in batch]
-    return names, bytes(map(_kind, batch))
+    try:
+        return names, bytes(
+            _REGULAR if entry.is_file(follow_symlinks=False) else _kind(entry) for entry in batch
+        )
+    except OSError:  # the kind of an entry cannot be looked up
+        return names, bytes(map(_kind, batch))
 
 
 def scan_directories(
@@ -465,14 +470,14 @@ def read_files(
 
     A plain file is a regular file of at most `max_bytes` that contains as many bytes as its status
     reports and, unless it is empty, has blocks. It is opened with `flags`. The contents follow each
-    other and are padded with undefined bytes to `contents_bytes`, which must be more than
-    `max_bytes`. Files whose contents may not fit are not tried.
+    other, and undefined bytes may follow them. Files are not tried if their contents may not fit
+    in `contents_bytes`, which must be more than `max_bytes`.
     """
     if not 0 <= max_bytes <= MAX_FILE_BYTES or contents_bytes <= max_bytes:
         raise ValueError("max_bytes")
     holders = _holders(fds, names)
     contents: list[bytes] = []
-    left, place = contents_bytes, 0
+    left, place, room = contents_bytes, 0, _room()
 
     def read(name: bytes) -> int:
         nonlocal left, place
@@ -481,24 +486,21 @@ def read_files(
         try:
             status = os.fstat(inner)
             size = status.st_size
-            if not stat.S_ISREG(status.st_mode) or size > max_bytes:
+            if stat.S_IFMT(status.st_mode) != stat.S_IFREG or size > max_bytes:
                 return NOT_PLAIN
             if size and not status.st_blocks:  # the data may be on tape
                 return NOT_PLAIN
-            room = _room()[: size + 1]
-            if (
-                os.readv(inner, [room]) != size
-            ):  # a time limit for file operations applies to readv, but not to read
+            # A time limit for file operations applies to readv, but not to read.
+            if os.readv(inner, [room[: size + 1]]) != size:
                 return NOT_PLAIN
             contents.append(bytes(room[:size]))
         finally:
-            with suppress(OSError):  # the file was only read
-                os.close(inner)
+            _close_read(inner)
         left -= size
         return size
 
     result = _for_each(read, names, until_ns, lambda: left <= max_bytes)
-    return result, b"".join(contents).ljust(contents_bytes, b"\0")
+    return result, b"".join(contents)
 
 
 def ask_attributes(
@@ -787,8 +789,7 @@ class _ScanResult:
             return count
         finally:
             if not is_kept:
-                with suppress(OSError):  # the file was only read
-                    os.close(fd)
+                _close_read(fd)
 
     def _add(self, fd: int) -> int:
         """Add the entries of an open directory; return their number, `NOT_PLAIN` or `UNTRIED`.
@@ -821,7 +822,8 @@ class _ScanResult:
             if not self._are_allowed(kinds):
                 return NOT_PLAIN  # an entry was replaced in the meantime
             self.rows += rows
-        self.text += b"".join(name + b"\0" for name in names)
+        if names:
+            self.text += b"\0".join(names) + b"\0"
         self.ends.append(len(self.text))
         self.kinds += kinds
         return len(names)
@@ -850,7 +852,15 @@ class _ScanResult:
                 os.close(fd)
 
     def _are_allowed(self, kinds: bytes) -> bool:
-        return all(self._allowed & 1 << kind for kind in kinds)
+        return all(self._allowed & 1 << kind for kind in set(kinds))
+
+
+def _close_read(fd: int) -> None:
+    """Close a file that was only read, so that an error does not matter."""
+    try:  # noqa: SIM105 - `suppress` takes longer than the call
+        os.close(fd)
+    except OSError:
+        pass
 
 
 def _holders(fds: int | list[int], names: list[bytes]) -> list[int]:
@@ -875,12 +885,16 @@ def table(rows: list[os.stat_result | None]) -> bytes:
 
 
 def _row(status: os.stat_result) -> tuple[int, ...]:
-    atime, mtime, ctime = status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns
-    return (
-        *(status.st_mode, status.st_nlink, status.st_uid, status.st_gid, status.st_size),
-        *(status.st_blocks, status.st_blksize, status.st_ino, status.st_dev, status.st_rdev),
-        *(atime // _NS, atime % _NS, mtime // _NS, mtime % _NS, ctime // _NS, ctime % _NS),
+    # Unpacking takes less time than to ask for each attribute by its name.
+    numbers: tuple[Any, ...] = status  # all integers: its type has floats for the times
+    mode, inode, device, links, uid, gid, size, atime_s, mtime_s, ctime_s = numbers
+    # fmt: off
+    return (  # pyright: ignore[reportReturnType]
+        mode, links, uid, gid, size, status.st_blocks, status.st_blksize, inode, device,
+        status.st_rdev, atime_s, status.st_atime_ns % _NS, mtime_s, status.st_mtime_ns % _NS,
+        ctime_s, status.st_ctime_ns % _NS,
     )
+    # fmt: on
 
 
 def _kind(entry: os.DirEntry[Any]) -> int:

@@ -327,7 +327,6 @@ def test_contents_are_those_of_the_copies(module: ModuleType, sides: Sides) -> N
     # Each file follows one for which there was room.
     assert sizes == [0, 1000, 2000, 3000, 4000, 5000]
     assert contents[: sum(sizes)] == b"".join(list(data.values())[: len(sizes)])
-    assert len(contents) == 20_000
 
 
 RANGE = {"max_bytes": 1000, "max_range_bytes": 200_000}
