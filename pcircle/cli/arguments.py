@@ -138,10 +138,10 @@ class Parser(argparse.ArgumentParser):
         if self._option_string_actions.get("-h") is long:
             long.option_strings, long.help = ["--help"], "show all options"
             del self._option_string_actions["-h"]
-            text = "show the most used options"
+            text = "show the most commonly used options"
             self._optionals.add_argument("-h", action=_ShortHelp, dest="help", help=text)
         else:
-            long.help = "show this help (=short: the most used options)"
+            long.help = "show this help (=short: the most common options)"
 
     def format_short_help(self) -> str:
         """Return the usage, the most used options and three examples."""

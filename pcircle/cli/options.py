@@ -164,7 +164,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         choices=("mtime", "ctime", "atime", "btime"),
         requires=("newer_than", "older_than"),
         same_on_resume=True,
-        help="time used by these two (default: mtime)",
+        help="time that both filters use (default: mtime)",
     )
     min_bytes: int | None = option(
         "--min-size",
@@ -308,7 +308,7 @@ class CommonOptions(Options, root="PATH", done="done"):
 
     NOATIME = Section()
     noatime: bool = option(
-        "--open-noatime", help="leave access times alone when reading, if permitted"
+        "--open-noatime", help="do not update access times when reading, if permitted"
     )
 
     OP_TIMEOUT = Section()

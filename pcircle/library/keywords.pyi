@@ -36,7 +36,7 @@ class WalkKeywords(CallKeywords, total=False):
     older_than: str | float | None
     """only entries that are not newer than T"""
     by_time: Literal["mtime", "ctime", "atime", "btime"] | None
-    """time used by these two (default: mtime)"""
+    """time that both filters use (default: mtime)"""
     min_size: str | float | None
     """only files of SIZE or more"""
     max_size: str | float | None
@@ -202,7 +202,7 @@ class CheckKeywords(WalkKeywords, total=False):
     recursive: bool
     """with --files-from, include directory contents"""
     open_noatime: bool
-    """leave access times alone when reading, if permitted"""
+    """do not update access times when reading, if permitted"""
     chunksize: str | float | None
     """chunk size of large files (default: adaptive)"""
     json: AnyPath | None
@@ -252,7 +252,7 @@ class CompareKeywords(WalkKeywords, total=False):
     recursive: bool
     """with --files-from, include directory contents"""
     open_noatime: bool
-    """leave access times alone when reading, if permitted"""
+    """do not update access times when reading, if permitted"""
     stop_after: str | float | None
     """stop cleanly after T (exit code 4)"""
     stop_at: str | None
@@ -355,7 +355,7 @@ class CopyKeywords(WalkKeywords, total=False):
     polite: str | float | bool | None
     """limit load: busy up to LEVEL% of the time (default: 50)"""
     open_noatime: bool
-    """leave access times alone when reading, if permitted"""
+    """do not update access times when reading, if permitted"""
     json: AnyPath | None
     """write the result as JSON (-: standard output)"""
     list_out: AnyPath | None
@@ -509,7 +509,7 @@ class MirrorKeywords(WalkKeywords, total=False):
     ignore_times: bool
     """copy all files, even unchanged ones"""
     ctime: bool
-    """compare contents of files with a ctime after the last run"""
+    """compare contents of files whose ctime is after the last run"""
     modify_window: str | float | None
     """treat times that differ by at most T as equal"""
     changed: Literal["walk", "fs", "auto"] | None
@@ -628,7 +628,7 @@ class MirrorKeywords(WalkKeywords, total=False):
     polite: str | float | bool | None
     """limit load: busy up to LEVEL% of the time (default: 50)"""
     open_noatime: bool
-    """leave access times alone when reading, if permitted"""
+    """do not update access times when reading, if permitted"""
     json: AnyPath | None
     """write the result as JSON (-: standard output)"""
     dry_run: bool
@@ -800,7 +800,7 @@ class SignKeywords(WalkKeywords, total=False):
     recursive: bool
     """with --files-from, include directory contents"""
     open_noatime: bool
-    """leave access times alone when reading, if permitted"""
+    """do not update access times when reading, if permitted"""
     chunksize: str | float | None
     """chunk size of large files (default: adaptive)"""
     json: AnyPath | None

@@ -128,7 +128,7 @@ class MirrorOptions(CopyOptions, root="A"):
         excludes=("checksum", "size_only", "ignore_times"),
         recorded=True,
         same_on_resume=True,
-        help="compare contents of files with a ctime after the last run",
+        help="compare contents of files whose ctime is after the last run",
     )
     window_ns: int | None = option(
         "--modify-window",

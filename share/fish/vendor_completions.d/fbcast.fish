@@ -17,7 +17,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
 end
 
 complete -c fbcast -l help -d 'show all options'
-complete -c fbcast -s h -d 'show the most used options'
+complete -c fbcast -s h -d 'show the most commonly used options'
 complete -c fbcast -l check -d 'compare all nodes with SRC by signature'
 complete -c fbcast -l remove -d 'remove the names of SRC from DST on all nodes'
 complete -c fbcast -s u -l update -d 'update existing trees, sending only what differs'

@@ -17,7 +17,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
 end
 
 complete -c fbench -l help -d 'show all options'
-complete -c fbench -s h -d 'show the most used options'
+complete -c fbench -s h -d 'show the most commonly used options'
 complete -c fbench -l case -d 'measure this case (repeatable; default: all)' -x -a 'random stream overlap metadata blocking continuation case1 case2 case3 sweep latency submission small large'
 complete -c fbench -l backend -d 'measure this backend (repeatable; default: both)' -x -a 'blocking threads'
 complete -c fbench -s j -l jobs -l clients -d 'clients, or clients per MPI rank (default: 1)' -x

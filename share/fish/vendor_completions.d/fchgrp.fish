@@ -16,7 +16,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fchgrp -l help -d 'show this help (=short: the most used options)'
+complete -c fchgrp -l help -d 'show this help (=short: the most common options)'
 complete -c fchgrp -s R -l recursive -d 'change directories and their contents'
 complete -c fchgrp -l reference -d 'use the attributes of FILE' -r -F
 complete -c fchgrp -l from -d 'change only entries with this owner and group' -x -a '(__pcircle_owner)'
@@ -45,7 +45,7 @@ complete -c fchgrp -l files-from -d 'only the paths below PATH that FILE lists (
 complete -c fchgrp -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fchgrp -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fchgrp -l older-than -d 'only entries that are not newer than T' -x
-complete -c fchgrp -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fchgrp -l by-time -d 'time that both filters use (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c fchgrp -l min-size -d 'only files of SIZE or more' -x
 complete -c fchgrp -l max-size -d 'only files of SIZE or less' -x
 complete -c fchgrp -l of-owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'

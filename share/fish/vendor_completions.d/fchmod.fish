@@ -16,7 +16,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fchmod -l help -d 'show this help (=short: the most used options)'
+complete -c fchmod -l help -d 'show this help (=short: the most common options)'
 complete -c fchmod -s R -l recursive -d 'change directories and their contents'
 complete -c fchmod -l mode -d 'mode, instead of the operand MODE' -x
 complete -c fchmod -l files -d 'mode for everything except directories' -x
@@ -50,7 +50,7 @@ complete -c fchmod -l files-from -d 'only the paths below PATH that FILE lists (
 complete -c fchmod -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fchmod -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fchmod -l older-than -d 'only entries that are not newer than T' -x
-complete -c fchmod -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fchmod -l by-time -d 'time that both filters use (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c fchmod -l min-size -d 'only files of SIZE or more' -x
 complete -c fchmod -l max-size -d 'only files of SIZE or less' -x
 complete -c fchmod -l of-owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'

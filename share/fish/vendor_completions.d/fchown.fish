@@ -16,7 +16,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fchown -l help -d 'show this help (=short: the most used options)'
+complete -c fchown -l help -d 'show this help (=short: the most common options)'
 complete -c fchown -s R -l recursive -d 'change directories and their contents'
 complete -c fchown -l reference -d 'use the attributes of FILE' -r -F
 complete -c fchown -l from -d 'change only entries with this owner and group' -x -a '(__pcircle_owner)'
@@ -45,7 +45,7 @@ complete -c fchown -l files-from -d 'only the paths below PATH that FILE lists (
 complete -c fchown -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fchown -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fchown -l older-than -d 'only entries that are not newer than T' -x
-complete -c fchown -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fchown -l by-time -d 'time that both filters use (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c fchown -l min-size -d 'only files of SIZE or more' -x
 complete -c fchown -l max-size -d 'only files of SIZE or less' -x
 complete -c fchown -l of-owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'

@@ -17,7 +17,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
 end
 
 complete -c fcp -l help -d 'show all options'
-complete -c fcp -s h -d 'show the most used options'
+complete -c fcp -s h -d 'show the most commonly used options'
 complete -c fcp -s r -s R -l recursive -d 'with --files-from, include directory contents'
 complete -c fcp -s t -l target-directory -d 'copy all sources into DIR' -x -a '(__fish_complete_directories)'
 complete -c fcp -s T -l no-target-directory -d 'copy to DST itself, even if it is a directory'
@@ -39,7 +39,7 @@ complete -c fcp -l files-from -d 'only the paths below SRC that FILE lists (-: s
 complete -c fcp -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fcp -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fcp -l older-than -d 'only entries that are not newer than T' -x
-complete -c fcp -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fcp -l by-time -d 'time that both filters use (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c fcp -l min-size -d 'only files of SIZE or more' -x
 complete -c fcp -l max-size -d 'only files of SIZE or less' -x
 complete -c fcp -l owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
@@ -72,7 +72,7 @@ complete -c fcp -l stripe -d 'Lustre layout of new files: COUNT, all, keep or de
 complete -c fcp -l bwlimit -d 'total limit on bytes per second' -x
 complete -c fcp -l ops-limit -d 'total limit on metadata operations per second' -x
 complete -c fcp -l polite -d 'limit load: busy up to LEVEL% of the time (default: 50)' -f
-complete -c fcp -l open-noatime -d 'leave access times alone when reading, if permitted'
+complete -c fcp -l open-noatime -d 'do not update access times when reading, if permitted'
 complete -c fcp -s q -l quiet -d 'report failures only'
 complete -c fcp -s v -l verbose -d 'list copied entries (-vv: also inter-process traffic)'
 complete -c fcp -l stats -d 'print a table of processes (twice: also their traffic)'

@@ -17,7 +17,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
 end
 
 complete -c fdiff -l help -d 'show all options'
-complete -c fdiff -s h -d 'show the most used options'
+complete -c fdiff -s h -d 'show the most commonly used options'
 complete -c fdiff -s c -l contents -l checksum -d 'compare contents as well'
 complete -c fdiff -l quick -d 'compare only kind, size and modification time'
 complete -c fdiff -l fields -d 'fields to compare (see the manual), or default, or all' -x -a '(__pcircle_list kind size mtime atime ctime mode owner group links target content xattr acl holes flags stripe rdev default all)'
@@ -36,7 +36,7 @@ complete -c fdiff -l files-from -d 'only the paths below A that FILE lists (-: s
 complete -c fdiff -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fdiff -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fdiff -l older-than -d 'only entries that are not newer than T' -x
-complete -c fdiff -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fdiff -l by-time -d 'time that both filters use (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c fdiff -l min-size -d 'only files of SIZE or more' -x
 complete -c fdiff -l max-size -d 'only files of SIZE or less' -x
 complete -c fdiff -l owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
@@ -52,7 +52,7 @@ complete -c fdiff -s j -l jobs -d 'processes, per rank under MPI (default: by wo
 complete -c fdiff -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fdiff -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fdiff -l op-timeout -d 'fail entries whose file system does not respond within T' -x
-complete -c fdiff -l open-noatime -d 'leave access times alone when reading, if permitted'
+complete -c fdiff -l open-noatime -d 'do not update access times when reading, if permitted'
 complete -c fdiff -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c fdiff -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c fdiff -s q -l quiet -d 'report failures only'

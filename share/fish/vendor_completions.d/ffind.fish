@@ -17,7 +17,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
 end
 
 complete -c ffind -l help -d 'show all options'
-complete -c ffind -s h -d 'show the most used options'
+complete -c ffind -s h -d 'show the most commonly used options'
 complete -c ffind -l sort -d 'sort by KEYS, such as size,-mtime (default: path)' -f -a '(__pcircle_list path name ext size blocks mtime ctime atime inode links uid gid user group depth)'
 complete -c ffind -l top -d 'print only the N largest, or the first N by --by' -x
 complete -c ffind -l by -d 'sort keys of --top (default: size)' -x -a '(__pcircle_list path name ext size blocks mtime ctime atime inode links uid gid user group depth)'

@@ -16,7 +16,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fls -l help -d 'show this help (=short: the most used options)'
+complete -c fls -l help -d 'show this help (=short: the most common options)'
 complete -c fls -s R -l recursive -d 'list subdirectories recursively'
 complete -c fls -s d -l directory -d 'list directories themselves, not their contents'
 complete -c fls -s a -l all -d 'include names that begin with a dot'
@@ -56,7 +56,7 @@ complete -c fls -l files-from -d 'only the paths below PATH that FILE lists (-: 
 complete -c fls -s 0 -l null -d 'end list entries and printed lines with NUL'
 complete -c fls -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fls -l older-than -d 'only entries that are not newer than T' -x
-complete -c fls -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fls -l by-time -d 'time that both filters use (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c fls -l min-size -d 'only files of SIZE or more' -x
 complete -c fls -l max-size -d 'only files of SIZE or less' -x
 complete -c fls -l owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'

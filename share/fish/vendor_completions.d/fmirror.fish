@@ -17,11 +17,11 @@ function __pcircle_owner -d 'A user, or a group after a colon'
 end
 
 complete -c fmirror -l help -d 'show all options'
-complete -c fmirror -s h -d 'show the most used options'
+complete -c fmirror -s h -d 'show the most commonly used options'
 complete -c fmirror -s c -l checksum -d 'compare file contents, not times'
 complete -c fmirror -l size-only -d 'treat files of the same size as unchanged'
 complete -c fmirror -s I -l ignore-times -d 'copy all files, even unchanged ones'
-complete -c fmirror -l ctime -d 'compare contents of files with a ctime after the last run'
+complete -c fmirror -l ctime -d 'compare contents of files whose ctime is after the last run'
 complete -c fmirror -l modify-window -d 'treat times that differ by at most T as equal' -x
 complete -c fmirror -l changed -d 'find changes by walking A (default) or from the file system' -x -a 'walk fs auto'
 complete -c fmirror -l since-manifest -d 'read fsum\'s manifest of B instead of B itself' -r -F
@@ -69,7 +69,7 @@ complete -c fmirror -l files-from -d 'only the paths below A that FILE lists (-:
 complete -c fmirror -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fmirror -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fmirror -l older-than -d 'only entries that are not newer than T' -x
-complete -c fmirror -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fmirror -l by-time -d 'time that both filters use (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c fmirror -l min-size -d 'only files of SIZE or more' -x
 complete -c fmirror -l max-size -d 'only files of SIZE or less' -x
 complete -c fmirror -l owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
@@ -96,7 +96,7 @@ complete -c fmirror -l stripe -d 'Lustre layout of new files: COUNT, all, keep o
 complete -c fmirror -l bwlimit -d 'total limit on bytes per second' -x
 complete -c fmirror -l ops-limit -d 'total limit on metadata operations per second' -x
 complete -c fmirror -l polite -d 'limit load: busy up to LEVEL% of the time (default: 50)' -f
-complete -c fmirror -l open-noatime -d 'leave access times alone when reading, if permitted'
+complete -c fmirror -l open-noatime -d 'do not update access times when reading, if permitted'
 complete -c fmirror -s q -l quiet -d 'report failures only'
 complete -c fmirror -s v -l verbose -d 'list changes, as -i does (-vv: also inter-process traffic)'
 complete -c fmirror -l stats -d 'print a table of processes (twice: also their traffic)'

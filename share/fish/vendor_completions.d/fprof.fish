@@ -17,7 +17,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
 end
 
 complete -c fprof -l help -d 'show all options'
-complete -c fprof -s h -d 'show the most used options'
+complete -c fprof -s h -d 'show the most commonly used options'
 complete -c fprof -l bins -d 'edges of the size histogram: 4k,1M,1G, log2 or pow4' -x -a 'log2 pow4'
 complete -c fprof -l by -d 'group by age, owner, group, ext, depth, dirsize' -x -a '(__pcircle_list age owner group ext depth dirsize)'
 complete -c fprof -l dirbins -d 'group directories by entry count, with edges like 10,100' -x
@@ -38,7 +38,7 @@ complete -c fprof -l files-from -d 'only the paths below PATH that FILE lists (-
 complete -c fprof -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fprof -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fprof -l older-than -d 'only entries that are not newer than T' -x
-complete -c fprof -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fprof -l by-time -d 'time that both filters use (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c fprof -l min-size -d 'only files of SIZE or more' -x
 complete -c fprof -l max-size -d 'only files of SIZE or less' -x
 complete -c fprof -l owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'

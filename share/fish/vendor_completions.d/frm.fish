@@ -17,7 +17,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
 end
 
 complete -c frm -l help -d 'show all options'
-complete -c frm -s h -d 'show the most used options'
+complete -c frm -s h -d 'show the most commonly used options'
 complete -c frm -s r -s R -l recursive -d 'remove directories, contents first'
 complete -c frm -s f -l force -d 'ignore a PATH that does not exist'
 complete -c frm -s d -l dir -d 'remove empty directories'
@@ -44,7 +44,7 @@ complete -c frm -l files-from -d 'only the paths below PATH that FILE lists (-: 
 complete -c frm -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c frm -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c frm -l older-than -d 'only entries that are not newer than T' -x
-complete -c frm -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c frm -l by-time -d 'time that both filters use (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c frm -l min-size -d 'only files of SIZE or more' -x
 complete -c frm -l max-size -d 'only files of SIZE or less' -x
 complete -c frm -l owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'

@@ -17,7 +17,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
 end
 
 complete -c fsum -l help -d 'show all options'
-complete -c fsum -s h -d 'show the most used options'
+complete -c fsum -s h -d 'show the most commonly used options'
 complete -c fsum -s a -l algorithm -d 'digest: xxh128 (default), sha256, sha512, blake2b, blake3' -x -a 'xxh128 md5 sha1 sha224 sha256 sha384 sha512 blake2b blake3'
 complete -c fsum -l format -d 'pcsig, or coreutils: one line per file, like sha256sum' -x -a 'pcsig coreutils'
 complete -c fsum -s o -l output -d 'also write a manifest of all entries' -r -F
@@ -39,7 +39,7 @@ complete -c fsum -l files-from -d 'only the paths below PATH that FILE lists (-:
 complete -c fsum -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fsum -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fsum -l older-than -d 'only entries that are not newer than T' -x
-complete -c fsum -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fsum -l by-time -d 'time that both filters use (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c fsum -l min-size -d 'only files of SIZE or more' -x
 complete -c fsum -l max-size -d 'only files of SIZE or less' -x
 complete -c fsum -l owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
@@ -54,7 +54,7 @@ complete -c fsum -s j -l jobs -d 'processes, per rank under MPI (default: by wor
 complete -c fsum -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fsum -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fsum -l op-timeout -d 'fail entries whose file system does not respond within T' -x
-complete -c fsum -l open-noatime -d 'leave access times alone when reading, if permitted'
+complete -c fsum -l open-noatime -d 'do not update access times when reading, if permitted'
 complete -c fsum -l chunksize -d 'chunk size of large files (default: adaptive)' -x
 complete -c fsum -s q -l quiet -d 'report failures only'
 complete -c fsum -s v -l verbose -d 'list the entries that are read, and print a summary'
