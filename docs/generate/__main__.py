@@ -1,7 +1,7 @@
 """Write all generated files: `python -m docs.generate`.
 
-Manual pages and completions go to share/, lists of options into the manuals of docs/, and JSON
-Schemas and pictures into docs/.
+Manual pages and completions go to share/, lists of options into the manuals of docs/, and the
+page of exit codes, JSON Schemas and pictures into docs/.
 """
 
 from __future__ import annotations
@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs.generate import coming_from, completions, keywords, manpages, manuals, pictures, schemas
+from docs.generate import (
+    coming_from,
+    completions,
+    exit_codes,
+    keywords,
+    manpages,
+    manuals,
+    pictures,
+    schemas,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,6 +31,7 @@ def files() -> Iterator[tuple[Path, str]]:
     for name, text in [
         *coming_from.pages(),
         *completions.pages(),
+        *exit_codes.pages(),
         *keywords.pages(),
         *schemas.pages(),
         *pictures.pages(),

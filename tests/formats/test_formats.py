@@ -33,8 +33,9 @@ def data(tmp_path: Path) -> Path:
 
 
 def started(run: Run, tool: str, *words: str | Path) -> tuple[int, str, str]:
-    """Run a tool with one process; return its exit code, output and messages."""
-    done = run([sys.executable, ROOT / "bin" / tool, "-j1", *words])
+    """Run a tool, a job with one process; return its exit code, output and messages."""
+    jobs = [] if {"--merge", "--export"} & set(map(str, words)) else ["-j1"]
+    done = run([sys.executable, ROOT / "bin" / tool, *jobs, *words])
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 

@@ -59,7 +59,7 @@ def test_too_many_times_stop_the_job_before_anything_is_removed(tmp_path: Path) 
     times, status = AccessTimes(device_and_inode), tmp_path.stat()
     for inode in range(100_001):
         times.remember(os.stat_result((status.st_mode, inode, *status[2:])))
-    with pytest.raises(StoppedEarly, match="more than 100,000 entries"):
+    with pytest.raises(StoppedEarly, match="more than 100,000 access times"):
         times.take_new()
 
 

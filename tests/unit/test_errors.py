@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.core import errors
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 CODES = (0, 1, 2, 3, 4, 70, 130, 143)
 
 
@@ -73,17 +69,6 @@ def test_the_worst_code_does_not_depend_on_grouping(left: list[int], right: list
 @given(st.integers().filter(lambda code: code not in CODES), st.sampled_from(CODES))
 def test_an_unknown_code_is_a_defect(unknown: int, known: int) -> None:
     assert errors.worst([unknown, known]) == 70
-
-
-def test_the_page_of_exit_codes_is_up_to_date() -> None:
-    """If this test fails, run: python docs/generate_exit_codes.py"""
-    path = DOCS / "generate_exit_codes.py"
-    spec = importlib.util.spec_from_file_location("generate_exit_codes", path)
-    assert spec is not None
-    assert spec.loader is not None
-    generator = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generator)
-    assert (DOCS / "exit-codes.rst").read_text(encoding="utf-8") == generator.page()
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,16 @@
-"""Write docs/exit-codes.rst from the error classes, so that the page matches the code.
-
-    python docs/generate_exit_codes.py
-
-A test compares the page with the result of :func:`page`.
-"""
+"""The page of exit codes, from the error classes."""
 
 from __future__ import annotations
 
 import inspect
-import sys
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pcircle.core.errors import PcircleError
+from pcircle.core import errors
+from pcircle.core.errors import PcircleError
 
 HEAD = """\
-.. Generated from pcircle/core/errors.py by docs/generate_exit_codes.py: edit the docstrings there.
+.. Generated from pcircle/core/errors.py by ``python -m docs.generate``: edit the docstrings there.
 
 Exit codes
 ==========
@@ -26,18 +18,21 @@ Exit codes
 All tools use the same exit codes. If several apply, the first of these counts: {precedence}.
 All ranks of a job exit with the same code.
 
-If a process of ``mpirun`` or ``srun`` is killed by ``SIGKILL``, the launcher ends the others,
-and the exit code is the launcher's: 9 with MPICH's ``mpirun``, 137 with Open MPI's and with
+If a process started by ``mpirun`` or ``srun`` is killed by ``SIGKILL``, the launcher ends the
+others and determines the exit code: 9 with MPICH's ``mpirun``, 137 with Open MPI's and with
 ``srun``. ``SIGINT`` and ``SIGTERM`` to one of the ranks give 130 and 143. The job can be resumed,
 as after 4.
 
 """
 
 
-def page() -> str:
-    """Return the page: every exit code with its meaning, and the more specific errors below it."""
-    from pcircle.core import errors
+def pages() -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of the page."""
+    yield "docs/exit-codes.rst", page()
 
+
+def page() -> str:
+    """Return every exit code with its meaning, and the more specific errors below it."""
     classes = list(_narrower(errors.PcircleError))
     codes = {error.exit_code for error in classes}
     order: list[int] = []
@@ -53,7 +48,7 @@ def page() -> str:
 
 
 def _narrower(error: type[PcircleError]) -> Iterator[type[PcircleError]]:
-    """Yield the subclasses of *error* in the order of definition, general before specific ones."""
+    """Yield the subclasses of `error` in the order of definition, general before specific ones."""
     for subclass in error.__subclasses__():
         if subclass.__module__ == "pcircle.core.errors":  # tests may define others
             yield subclass
@@ -61,17 +56,6 @@ def _narrower(error: type[PcircleError]) -> Iterator[type[PcircleError]]:
 
 
 def _filled(error: type[PcircleError], first: str, others: str) -> str:
-    """Return the docstring of *error* as one paragraph."""
+    """Return the docstring of `error` as one paragraph."""
     meaning = " ".join((inspect.getdoc(error) or "").split())
     return textwrap.fill(meaning, 88, initial_indent=first, subsequent_indent=others) + "\n"
-
-
-def main() -> None:
-    """Write the page next to this script."""
-    context = Path(__file__).resolve().parent
-    sys.path.insert(0, str(context.parent))
-    (context / "exit-codes.rst").write_text(page(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
