@@ -19,7 +19,7 @@ from pcircle.walk.attributes import KINDS, Moment
 
 _FILE = "file:"
 _LARGEST = (1 << 63) - 1  # the largest integer that plans can store
-_MOMENTS = "must be like 30d, 2026-11-30, 2026-11-30T18:00, @1796061600 or file:PATH"
+_MOMENTS = "expected a value such as 30d, 2026-11-30, 2026-11-30T18:00, @1796061600 or file:PATH"
 
 
 def refuse_without_birth_times(paths: Iterable[bytes]) -> None:
@@ -58,7 +58,7 @@ def kinds_of(option: str, text: str) -> str:
     wanted = text.split(",")
     for letter in wanted:
         if len(letter) != 1 or letter not in KINDS:
-            raise invalid(option, text, f"must be a list of {', '.join(KINDS)}")
+            raise invalid(option, text, f"must be a comma-separated list of {', '.join(KINDS)}")
     return "".join(sorted(set(wanted)))
 
 
@@ -76,7 +76,7 @@ def _expression(option: str, text: str) -> bytes:
     except FutureWarning as error:
         raise invalid(option, text, f"ambiguous: {error}") from None
     except (re.error, OverflowError, RecursionError) as error:
-        raise invalid(option, text, f"not a regular expression: {error}") from None
+        raise invalid(option, text, f"invalid regular expression: {error}") from None
     return pattern
 
 

@@ -167,7 +167,7 @@ def refuse_twice(option: str, roots: Sequence[Root]) -> None:
         if inner == outer:
             raise UsageError(f"{option}: '{show(below)}' is given twice")
         if inner.startswith(outer):
-            text = f"{option}: '{show(below)}' is in '{show(above)}', and would be counted twice"
+            text = f"{option}: '{show(below)}' is inside '{show(above)}' and would be counted twice"
             raise UsageError(text)
 
 
@@ -188,7 +188,7 @@ def max_delete_of(option: str, text: str) -> MaxDelete:
     is_right = all(map(_is_digits, [digits, more] if dot else [digits])) and (is_share or not dot)
     most = float(f"{digits}.{more or 0}") if is_right else -1
     if not 0 <= most <= (100 if is_share else math.inf):
-        raise invalid(option, text, "must be a number of entries, or a percentage")
+        raise invalid(option, text, "must be a number of entries or a percentage")
     return MaxDelete(text, most, is_share)
 
 

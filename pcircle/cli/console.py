@@ -104,8 +104,10 @@ class MessageLimiter:
             return list(lines)
         said = list(lines[:room])
         if before <= SHOWN:
-            listed = "add --error-log FILE to list all"
-            where = listed if self._log is None else f"'{show(os.fsencode(self._log))}' lists all"
+            listed = "add --error-log FILE to list them all"
+            where = (
+                listed if self._log is None else f"'{show(os.fsencode(self._log))}' lists them all"
+            )
             said.append(f"{self._tool}: further failures are counted but not printed: {where}")
         return said
 
@@ -410,7 +412,7 @@ class Console(Observer[R]):
         if outcome.silent:
             code = worst((code, StoppedEarly.exit_code))
             names = ", ".join(map(str, outcome.silent))
-            reasons.append(f"no response at the end from rank {names} and its subtree")
+            reasons.append(f"no final response from rank {names} and its subtree")
         if outcome.silent or RankLost.only(reasons):
             reasons.append("the counts exclude the work of these processes")
         return code, reasons

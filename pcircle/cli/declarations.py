@@ -237,7 +237,7 @@ class Options:
         vars(self).update(values)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"options do not change: {name}")
+        raise AttributeError(f"options cannot be changed: {name}")
 
     @classmethod
     def field_names(cls) -> set[str]:

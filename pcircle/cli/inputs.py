@@ -118,7 +118,9 @@ def read_paths(
                     if not null and path.startswith(COMMENT):
                         comments += 1
                     elif b"\0" in path:
-                        raise ValueError("it contains NUL; for a NUL-terminated list add --null")
+                        raise ValueError(
+                            "it contains NUL characters; for a NUL-terminated list, add --null"
+                        )
                     elif path:
                         yield record_of(path, whole=whole, strict=strict)
                 except ValueError as error:
@@ -130,7 +132,7 @@ def read_paths(
     if comments and note is not None:
         lines = "1 line" if comments == 1 else f"{comments:,} lines"
         note(
-            f"{option}: skipped {lines} of comments (after '#' or ';') in '{file_shown}'; "
+            f"{option}: skipped {lines} of comments (starting with '#' or ';') in '{file_shown}'; "
             "write './#name' to list such a file"
         )
 
@@ -218,7 +220,7 @@ def refuse_nonstrict(paths: Iterable[bytes]) -> None:
 def refuse_elsewhere(path: bytes, shown: bytes) -> None:
     """Raise UsageError if the path that will be opened differs from the operand."""
     if path.rstrip(b"/") != shown.rstrip(b"/"):
-        raise UsageError(f"{_STRICT}: '{show(shown)}' leads elsewhere")
+        raise UsageError(f"{_STRICT}: '{show(shown)}' resolves to a different path")
 
 
 def strictly(roots: Sequence[Root]) -> tuple[Root, ...]:
@@ -246,5 +248,5 @@ def _strictness_problem(path: bytes) -> str:
             os.close(fd)
     except OSError as error:
         # A missing path is reported by the tool; an error without errno refers to a link.
-        return f"is refused: {error.strerror}" if error.errno is None else ""
+        return f"was refused: {error.strerror}" if error.errno is None else ""
     return "is a symbolic link" if is_link else ""

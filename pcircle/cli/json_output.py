@@ -127,7 +127,7 @@ def _problem(place: ResolvedName) -> str:
     sticky = bool(holder.st_mode & stat.S_ISVTX)
     # In a sticky directory only the owners of the file and of the directory may replace the file.
     if sticky and place.status and user not in (0, place.status.st_uid, holder.st_uid):
-        return "it belongs to another user, in a sticky directory"
+        return "it belongs to another user and is in a sticky directory"
     return ""
 
 

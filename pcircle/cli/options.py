@@ -194,7 +194,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         dest="group",
         parse=later("groups_of"),
         same_on_resume=True,
-        help="only entries of these groups (names or numbers)",
+        help="only entries with these groups (names or numbers)",
     )
     kinds: str | None = option(
         "--kind",
@@ -230,7 +230,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--jobs",
         metavar="N",
         parse=positive,
-        help="processes, per rank under MPI (default: by work, up to 8)",
+        help="number of processes (per rank under MPI; default: up to 8)",
     )
     transport: TransportOption = option(
         "--transport",
@@ -258,7 +258,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--stats",
         action="count",
         default=0,
-        help="print a table of processes (twice: also their traffic)",
+        help="print a table of the processes (twice: with their traffic)",
     )
     progress: Mode = option(
         "--progress",
@@ -303,7 +303,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         bare="50",
         metavar="LEVEL",
         parse=_share,
-        help="limit load: busy up to LEVEL%% of the time (default: 50)",
+        help="be busy at most LEVEL%% of the time (default: 50)",
     )
 
     NOATIME = Section()
@@ -316,7 +316,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--op-timeout",
         metavar="T",
         parse=seconds_of,
-        help="fail entries whose file system does not respond within T",
+        help="give up on entries if a file system does not respond in T",
     )
 
     STOP = Section()
@@ -354,7 +354,7 @@ class CommonOptions(Options, root="PATH", done="done"):
     list_out: str | None = option(
         "--list-out",
         metavar="FILE",
-        help="write a list of {done} entries, for --files-from",
+        help="write a list of the {done} entries, for --files-from",
     )
     json_lines: str | None = option(
         "--json-lines",
@@ -367,7 +367,9 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--plan", metavar="FILE", help="write a plan for --apply instead of removing"
     )
     apply: str | None = option(
-        "--apply", metavar="FILE", help="remove the entries of a plan, unless they have changed"
+        "--apply",
+        metavar="FILE",
+        help="remove the entries in a plan, unless they have changed",
     )
     max_delete: MaxDelete | None = option(
         "--max-delete",
@@ -379,7 +381,7 @@ class CommonOptions(Options, root="PATH", done="done"):
     )
 
     DRY_RUN = Section()
-    dry: bool = option("--dry-run", help="show what would be done (-v: list entries)")
+    dry: bool = option("--dry-run", help="show what would be done (with -v: list the entries)")
 
     @classmethod
     def of(cls, args: argparse.Namespace, **others: Any) -> Self:

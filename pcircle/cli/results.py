@@ -128,7 +128,9 @@ def open_output(name: str, option: str) -> int:
     if name != "-":
         return open_log(name, option)
     if CALLER.get() is not None:
-        raise UsageError(f"{option}: standard output belongs to the program; specify a file")
+        raise UsageError(
+            f"{option}: standard output belongs to the calling program; specify a file"
+        )
     try:
         return os.dup(1)
     except OSError as error:

@@ -11,7 +11,7 @@ from pcircle.runtime import TimeLimit
 _CLOCK = r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?"
 _DATE = r"\d{4}-\d\d-\d\d"
 _ZONE = r"(Z|[+-]\d\d:?\d\d)?"
-TIMES = "must be like 2026-11-30, 2026-11-30T18:00 or @1796061600"
+TIMES = "expected a value such as 2026-11-30, 2026-11-30T18:00 or @1796061600"
 
 
 def stop_at_s(option: str, text: str) -> float:

@@ -52,7 +52,9 @@ def parse_size(text: str) -> int:
     """
     match = re.fullmatch(_SIZE, text.strip(), re.IGNORECASE)
     if match is None:
-        raise ValueError(f"invalid size {text!r}: must be like 4096, 64k, 1.5MiB or 2GB")
+        raise ValueError(
+            f"invalid size {text!r}: expected a value such as 4096, 64k, 1.5MiB or 2GB"
+        )
     whole, fraction, _, prefix, suffix = match.groups(default="")
     base = 1000 if suffix.lower() == "b" else 1024
     unit_bytes = base ** (_PREFIXES.index(prefix.lower()) + 1) if prefix else 1
@@ -93,7 +95,7 @@ def parse_duration(text: str) -> float:
     if re.fullmatch(_PLAIN_SECONDS, stripped):
         return float(stripped)
     if not re.fullmatch(_DURATION, stripped, re.IGNORECASE | re.ASCII):
-        raise ValueError(f"invalid duration {text!r}: must be like 30, 0.5s, 5m or 2h")
+        raise ValueError(f"invalid duration {text!r}: expected a value such as 30, 0.5s, 5m or 2h")
     return math.fsum(
         float(number) * _SECONDS_OF[unit.lower()]
         for number, unit in re.findall(_DURATION_PART, stripped, re.IGNORECASE | re.ASCII)

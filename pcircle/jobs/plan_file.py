@@ -131,8 +131,8 @@ def read_plan(
 ) -> LoadedPlan:
     """Read and verify a plan; `check` raises ValueError for marks that the tool cannot use.
 
-    Raises UsageError if the file is not a plan of this tool, is damaged or, unless `may_be_cut`, is
-    incomplete.
+    Raises UsageError if the file is not a plan for this tool, is damaged or, unless `may_be_cut`,
+    is incomplete.
     """
     shown = show(os.fsencode(name))
     try:
@@ -146,7 +146,7 @@ def read_plan(
         reason = error.strerror or str(error)
         raise UsageError(f"--apply: cannot read '{shown}': {reason}") from None
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise UsageError(f"--apply: '{shown}' is not a plan of {tool}: {error}") from None
+        raise UsageError(f"--apply: '{shown}' is not a plan for {tool}: {error}") from None
     return LoadedPlan(
         reader.roots, directory, tuple(reader.marks), lists, reader.last, first.more, reader.is_cut
     )
@@ -164,7 +164,7 @@ class _Reader:
         line = self._line()
         self.first = msgspec.json.decode(line, type=PlanHeader)
         if (self.first.plan, self.first.tool) != (_VERSION, tool):
-            raise ValueError(f"a plan of {self.first.tool}, version {self.first.plan}")
+            raise ValueError(f"it is a plan for {self.first.tool}, version {self.first.plan}")
         self._verify(line)
         roots = (tuple(map(decode, fields)) for fields in self.first.roots)
         self.roots = tuple(Root(a, b, c, d) for a, b, c, d in roots)

@@ -157,7 +157,7 @@ def _own(keyword: str, value: object, where: str) -> object:
     if keyword in _CALLBACKS and not (value is None or callable(value)):
         raise TypeError(f"{where} must be a function, not {_type_of(value)}")
     if keyword == "cancel" and not (value is None or callable(getattr(value, "is_set", None))):
-        raise TypeError(f"{where} must have a method is_set, not {_type_of(value)}")
+        raise TypeError(f"{where} must have an is_set method, not {_type_of(value)}")
     return value
 
 
@@ -211,9 +211,9 @@ def _unknown(function: str, keyword: str, known: Iterable[str]) -> str:
     tool, without = FUNCTIONS[function]
     option, meant = _long_forms(tool).get(f"-{keyword}", ("", keyword))
     if meant not in known and meant in _all_options(tool):
-        return f"{function}() takes no '{keyword}': it is for the command {tool}"
+        return f"{function}() does not take '{keyword}': only the command {tool} does"
     if keyword in without:
-        return f"{function}() takes no '{keyword}'"
+        return f"{function}() does not take '{keyword}'"
     message = f"{function}() got an unexpected keyword argument '{keyword}'"
     if option:
         return f"{message}; {option} is '{meant}'"

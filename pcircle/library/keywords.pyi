@@ -50,7 +50,7 @@ class WalkKeywords(CallKeywords, total=False):
     insecure_links: bool
     """follow any symbolic link when opening a FILE argument"""
     jobs: str | float | None
-    """processes, per rank under MPI (default: by work, up to 8)"""
+    """number of processes (per rank under MPI; default: up to 8)"""
     transport: Literal["auto", "mpi", "local"] | None
     """use MPI or local processes (default: auto)"""
     threads: str | float | None
@@ -64,13 +64,13 @@ class BroadcastKeywords(CallKeywords, total=False):
     check: bool
     """compare all nodes with SRC by signature"""
     remove: bool
-    """remove the names of SRC from DST on all nodes"""
+    """remove entries named like SRC from DST on all nodes"""
     update: bool
     """update existing trees, sending only what differs"""
     force: bool
     """replace existing directories"""
     no_clobber: bool
-    """refuse the job if a name exists on any node"""
+    """refuse to run if a name exists on any node"""
     partial: bool
     """continue without nodes that fail"""
     fsync: bool
@@ -128,11 +128,11 @@ class ChangeKeywords(WalkKeywords, total=False):
     undo: AnyPath | None
     """save the previous attributes for --apply"""
     apply: AnyPath | None
-    """restore the attributes that --undo has saved"""
+    """restore the attributes saved by --undo"""
     dry_run: bool
     """show what would be done (-c: list entries)"""
     no_dereference: bool
-    """change a link itself, not its target"""
+    """change links themselves, not their targets"""
     H: bool
     """follow links given as PATH"""
     L: bool
@@ -150,7 +150,7 @@ class ChangeKeywords(WalkKeywords, total=False):
     of_owner: str | None
     """only entries owned by these users (names or numbers)"""
     of_group: str | None
-    """only entries of these groups (names or numbers)"""
+    """only entries with these groups (names or numbers)"""
     match: str | Sequence[str] | None
     """only entries whose path below PATH matches REGEX"""
     one_file_system: bool
@@ -158,7 +158,7 @@ class ChangeKeywords(WalkKeywords, total=False):
     ops_limit: str | float | None
     """total limit on operations per second"""
     polite: str | float | bool | None
-    """limit load: busy up to LEVEL% of the time (default: 50)"""
+    """be busy at most LEVEL% of the time (default: 50)"""
     stop_after: str | float | None
     """stop cleanly after T (exit code 4)"""
     stop_at: str | None
@@ -166,7 +166,7 @@ class ChangeKeywords(WalkKeywords, total=False):
     json: AnyPath | None
     """write the result as JSON (-: standard output)"""
     list_out: AnyPath | None
-    """write a list of changed entries, for --files-from"""
+    """write a list of the changed entries, for --files-from"""
     json_lines: AnyPath | None
     """write a line of JSON for each action (-: standard output)"""
     changes: bool
@@ -196,7 +196,7 @@ class CheckKeywords(WalkKeywords, total=False):
     owner: str | None
     """only entries owned by these users (names or numbers)"""
     group: str | None
-    """only entries of these groups (names or numbers)"""
+    """only entries with these groups (names or numbers)"""
     match: str | Sequence[str] | None
     """only entries whose path below PATH matches REGEX"""
     recursive: bool
@@ -230,7 +230,7 @@ class CompareKeywords(WalkKeywords, total=False):
     ids: Literal["numeric", "names"] | None
     """compare owners by number (default) or name"""
     one_sided: bool
-    """ignore entries that A lacks"""
+    """ignore entries that exist only in B"""
     moved: bool
     """match moved files by size and time"""
     by_hash: bool
@@ -244,7 +244,7 @@ class CompareKeywords(WalkKeywords, total=False):
     owner: str | None
     """only entries owned by these users (names or numbers)"""
     group: str | None
-    """only entries of these groups (names or numbers)"""
+    """only entries with these groups (names or numbers)"""
     match: str | Sequence[str] | None
     """only entries whose path below A matches REGEX"""
     one_file_system: bool
@@ -260,15 +260,15 @@ class CompareKeywords(WalkKeywords, total=False):
     json: AnyPath | None
     """write the result as JSON (-: standard output)"""
     itemize: bool
-    """also list the contents of directories that one side lacks"""
+    """also list the contents of directories on only one side"""
     itemize_changes: bool
-    """also list the contents of directories that one side lacks"""
+    """also list the contents of directories on only one side"""
     format: Literal["words", "rsync", "dcmp"] | None
     """words (on a terminal), rsync's columns, or dcmp's counts"""
     output: str | Sequence[str] | None
     """write entries that match a dcmp expression to FILE"""
     list_out: AnyPath | None
-    """write a list of differing entries, for --files-from"""
+    """write a list of the differing entries, for --files-from"""
     json_lines: AnyPath | None
     """write a line of JSON for each action (-: standard output)"""
     progress: Callable[[ProgressView], object] | None
@@ -303,7 +303,7 @@ class CopyKeywords(WalkKeywords, total=False):
     verify: bool
     """read each copy back from disk and compare"""
     dry_run: bool
-    """show what would be done (-v: list entries)"""
+    """show what would be done (with -v: list the entries)"""
     files_from: AnyPath | None
     """only the paths below SRC that FILE lists (-: stdin)"""
     null: bool
@@ -311,7 +311,7 @@ class CopyKeywords(WalkKeywords, total=False):
     owner: str | None
     """only entries owned by these users (names or numbers)"""
     group: str | None
-    """only entries of these groups (names or numbers)"""
+    """only entries with these groups (names or numbers)"""
     match: str | Sequence[str] | None
     """only entries whose path below SRC matches REGEX"""
     force: bool
@@ -321,7 +321,7 @@ class CopyKeywords(WalkKeywords, total=False):
     update: bool
     """overwrite only older files"""
     skip_same: bool
-    """skip files of equal size and modification time (with -p)"""
+    """with -p, skip files with the same size and modification time"""
     inplace: bool
     """write into existing files (not atomic)"""
     fsync: bool
@@ -345,7 +345,7 @@ class CopyKeywords(WalkKeywords, total=False):
     reflink: Literal["auto", "always", "never"] | bool | None
     """clone files if possible (auto), always (also bare), or never"""
     sparse: Literal["auto", "always", "never"] | None
-    """keep holes (auto), turn zeros into holes (always), or fill holes"""
+    """keep holes (auto), turn zeros into holes (always), or fill holes (never)"""
     stripe: str | None
     """Lustre layout of new files: COUNT, all, keep or default"""
     bwlimit: str | float | None
@@ -353,13 +353,13 @@ class CopyKeywords(WalkKeywords, total=False):
     ops_limit: str | float | None
     """total limit on metadata operations per second"""
     polite: str | float | bool | None
-    """limit load: busy up to LEVEL% of the time (default: 50)"""
+    """be busy at most LEVEL% of the time (default: 50)"""
     open_noatime: bool
     """do not update access times when reading, if permitted"""
     json: AnyPath | None
     """write the result as JSON (-: standard output)"""
     list_out: AnyPath | None
-    """write a list of copied entries, for --files-from"""
+    """write a list of the copied entries, for --files-from"""
     json_lines: AnyPath | None
     """write a line of JSON for each action (-: standard output)"""
     signature: str | bool | None
@@ -411,11 +411,11 @@ class EntriesKeywords(WalkKeywords, total=False):
     files_from: AnyPath | None
     """only the paths below PATH that FILE lists (-: stdin)"""
     null: bool
-    """end list entries and printed lines with NUL"""
+    """end list entries and printed lines with NUL, not newline"""
     owner: str | None
     """only entries owned by these users (names or numbers)"""
     group: str | None
-    """only entries of these groups (names or numbers)"""
+    """only entries with these groups (names or numbers)"""
     match: str | Sequence[str] | None
     """only entries whose path below PATH matches REGEX"""
     one_file_system: bool
@@ -423,7 +423,7 @@ class EntriesKeywords(WalkKeywords, total=False):
     ops_limit: str | float | None
     """total limit on entries per second"""
     polite: str | float | bool | None
-    """limit load: busy up to LEVEL% of the time (default: 50)"""
+    """be busy at most LEVEL% of the time (default: 50)"""
     stop_after: str | float | None
     """stop cleanly after T (exit code 4)"""
     stop_at: str | None
@@ -431,7 +431,7 @@ class EntriesKeywords(WalkKeywords, total=False):
     json: AnyPath | None
     """write one JSON row per entry (-: standard output)"""
     list_out: AnyPath | None
-    """write a list of listed entries, for --files-from"""
+    """write a list of the listed entries, for --files-from"""
     json_lines: AnyPath | None
     """write a line of JSON for each action (-: standard output)"""
     progress: Callable[[ProgressView], object] | None
@@ -451,11 +451,11 @@ class FindKeywords(CallKeywords, total=False):
     in_: AnyPath | None
     """search a saved index, not the file system"""
     dry_run: bool
-    """show what would be removed or run"""
+    """show what would be removed or executed"""
     plan: AnyPath | None
     """write a plan for --apply instead of removing"""
     apply: AnyPath | None
-    """remove the entries of a plan, unless they have changed"""
+    """remove the entries in a plan, unless they have changed"""
     max_delete: str | float | None
     """remove nothing if more than N (or N%) would be removed"""
     exclude: str | Sequence[str] | None
@@ -475,7 +475,7 @@ class FindKeywords(CallKeywords, total=False):
     insecure_links: bool
     """follow any symbolic link when opening a FILE argument"""
     jobs: str | float | None
-    """processes, per rank under MPI (default: by work, up to 8)"""
+    """number of processes (per rank under MPI; default: up to 8)"""
     transport: Literal["auto", "mpi", "local"] | None
     """use MPI or local processes (default: auto)"""
     threads: str | float | None
@@ -483,7 +483,7 @@ class FindKeywords(CallKeywords, total=False):
     ops_limit: str | float | None
     """total limit on removals per second"""
     polite: str | float | bool | None
-    """limit load: busy up to LEVEL% of the time (default: 50)"""
+    """be busy at most LEVEL% of the time (default: 50)"""
     stop_after: str | float | None
     """stop cleanly after T (exit code 4)"""
     stop_at: str | None
@@ -493,7 +493,7 @@ class FindKeywords(CallKeywords, total=False):
     error_log: AnyPath | None
     """write a line of JSON for each failed entry"""
     list_out: AnyPath | None
-    """write a list of found entries, for the other tools"""
+    """write a list of the entries found, for use with other tools"""
     json_lines: AnyPath | None
     """write a line of JSON for each removal"""
     progress: Callable[[ProgressView], object] | None
@@ -513,7 +513,7 @@ class MirrorKeywords(WalkKeywords, total=False):
     modify_window: str | float | None
     """treat times that differ by at most T as equal"""
     changed: Literal["walk", "fs", "auto"] | None
-    """find changes by walking A (default) or from the file system"""
+    """find changes by walking A (default) or using the file system"""
     since_manifest: AnyPath | None
     """read fsum's manifest of B instead of B itself"""
     new_manifest: AnyPath | None
@@ -562,7 +562,7 @@ class MirrorKeywords(WalkKeywords, total=False):
     numeric_ids: bool
     """keep numeric user and group IDs (default)"""
     delete: Literal["after", "before", "during"] | bool | None
-    """delete entries that A lacks from B: at the end (default; after or before), or during"""
+    """delete entries that exist only in B: at the end (default; after or before) or during"""
     delete_excluded: bool
     """delete excluded entries as well"""
     protect: str | Sequence[str] | None
@@ -572,9 +572,9 @@ class MirrorKeywords(WalkKeywords, total=False):
     ignore_errors: bool
     """delete even if part of A could not be read"""
     allow_empty: bool
-    """allow an empty A (normally refused)"""
+    """allow A to be empty (normally refused)"""
     allow_foreign: bool
-    """allow a source other than that of the last run"""
+    """allow a source other than the one used by the last run"""
     allow_moved: bool
     """allow deletions after files were moved from A to B"""
     remove_source_files: bool
@@ -596,7 +596,7 @@ class MirrorKeywords(WalkKeywords, total=False):
     owner: str | None
     """only entries owned by these users (names or numbers)"""
     group: str | None
-    """only entries of these groups (names or numbers)"""
+    """only entries with these groups (names or numbers)"""
     match: str | Sequence[str] | None
     """only entries whose path below A matches REGEX"""
     resume: bool
@@ -618,7 +618,7 @@ class MirrorKeywords(WalkKeywords, total=False):
     reflink: Literal["auto", "always", "never"] | bool | None
     """clone files if possible (auto), always (also bare), or never"""
     sparse: Literal["auto", "always", "never"] | None
-    """keep holes (auto), turn zeros into holes (always), or fill holes"""
+    """keep holes (auto), turn zeros into holes (always), or fill holes (never)"""
     stripe: str | None
     """Lustre layout of new files: COUNT, all, keep or default"""
     bwlimit: str | float | None
@@ -626,13 +626,13 @@ class MirrorKeywords(WalkKeywords, total=False):
     ops_limit: str | float | None
     """total limit on metadata operations per second"""
     polite: str | float | bool | None
-    """limit load: busy up to LEVEL% of the time (default: 50)"""
+    """be busy at most LEVEL% of the time (default: 50)"""
     open_noatime: bool
     """do not update access times when reading, if permitted"""
     json: AnyPath | None
     """write the result as JSON (-: standard output)"""
     dry_run: bool
-    """show what would be done (-v: list entries)"""
+    """show what would be done (with -v: list the entries)"""
     plan: AnyPath | None
     """write a plan for --apply instead of changing B"""
     apply: AnyPath | None
@@ -640,7 +640,7 @@ class MirrorKeywords(WalkKeywords, total=False):
     itemize: bool
     """list changes in the format of rsync -i"""
     list_out: AnyPath | None
-    """write a list of copied entries, for --files-from"""
+    """write a list of the copied entries, for --files-from"""
     json_lines: AnyPath | None
     """write a line of JSON for each action (-: standard output)"""
     signature: str | bool | None
@@ -658,7 +658,7 @@ class ProfileKeywords(WalkKeywords, total=False):
     by: str | Sequence[str] | None
     """group by age, owner, group, ext, depth, dirsize"""
     dirbins: str | None
-    """group directories by entry count, with edges like 10,100"""
+    """group directories by entry count, with edges such as 10,100"""
     top: str | float | None
     """list the N largest, newest and oldest entries"""
     depth: str | float | None
@@ -684,7 +684,7 @@ class ProfileKeywords(WalkKeywords, total=False):
     owner: str | None
     """only entries owned by these users (names or numbers)"""
     group: str | None
-    """only entries of these groups (names or numbers)"""
+    """only entries with these groups (names or numbers)"""
     match: str | Sequence[str] | None
     """only entries whose path below PATH matches REGEX"""
     save: AnyPath | None
@@ -696,7 +696,7 @@ class ProfileKeywords(WalkKeywords, total=False):
     list_out: str | Sequence[str] | None
     """list sparse, stripe, compress or special files in FILE"""
     plot: AnyPath | None
-    """write a .png, .svg or .pdf (requires matplotlib)"""
+    """write a plot as .png, .svg or .pdf (requires matplotlib)"""
     csv: AnyPath | None
     """write the tables as CSV files to DIR"""
     json: AnyPath | None
@@ -710,7 +710,7 @@ class RemoveKeywords(WalkKeywords, total=False):
     """Keyword arguments of `remove`."""
 
     recursive: bool
-    """remove directories, contents first"""
+    """remove directories and their contents"""
     force: bool
     """ignore a PATH that does not exist"""
     dir: bool
@@ -720,9 +720,9 @@ class RemoveKeywords(WalkKeywords, total=False):
     trash: AnyPath | None
     """move each PATH into DIR, on the same file system"""
     empty_trash: AnyPath | None
-    """remove the entries that --trash has moved into DIR"""
+    """remove the entries moved into DIR by --trash"""
     empty_dirs: bool
-    """remove only directories that are or become empty"""
+    """remove only directories that are empty or become empty"""
     keep_times: bool
     """restore the times of remaining directories"""
     force_modes: bool
@@ -734,13 +734,13 @@ class RemoveKeywords(WalkKeywords, total=False):
     plan: AnyPath | None
     """write a plan for --apply instead of removing"""
     apply: AnyPath | None
-    """remove the entries of a plan, unless they have changed"""
+    """remove the entries in a plan, unless they have changed"""
     max_delete: str | float | None
     """remove nothing if more than N (or N%) would be removed"""
     bytes: bool
     """report the bytes freed (looks up each file)"""
     dry_run: bool
-    """show what would be done (-v: list entries)"""
+    """show what would be done (with -v: list the entries)"""
     files_from: AnyPath | None
     """only the paths below PATH that FILE lists (-: stdin)"""
     null: bool
@@ -748,13 +748,13 @@ class RemoveKeywords(WalkKeywords, total=False):
     owner: str | None
     """only entries owned by these users (names or numbers)"""
     group: str | None
-    """only entries of these groups (names or numbers)"""
+    """only entries with these groups (names or numbers)"""
     match: str | Sequence[str] | None
     """only entries whose path below PATH matches REGEX"""
     ops_limit: str | float | None
     """total limit on operations per second"""
     polite: str | float | bool | None
-    """limit load: busy up to LEVEL% of the time (default: 50)"""
+    """be busy at most LEVEL% of the time (default: 50)"""
     stop_after: str | float | None
     """stop cleanly after T (exit code 4)"""
     stop_at: str | None
@@ -762,7 +762,7 @@ class RemoveKeywords(WalkKeywords, total=False):
     json: AnyPath | None
     """write the result as JSON (-: standard output)"""
     list_out: AnyPath | None
-    """write a list of removed entries, for --files-from"""
+    """write a list of the removed entries, for --files-from"""
     json_lines: AnyPath | None
     """write a line of JSON for each action (-: standard output)"""
     progress: Callable[[ProgressView], object] | None
@@ -794,7 +794,7 @@ class SignKeywords(WalkKeywords, total=False):
     owner: str | None
     """only entries owned by these users (names or numbers)"""
     group: str | None
-    """only entries of these groups (names or numbers)"""
+    """only entries with these groups (names or numbers)"""
     match: str | Sequence[str] | None
     """only entries whose path below PATH matches REGEX"""
     recursive: bool

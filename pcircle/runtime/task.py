@@ -407,5 +407,5 @@ class Observer(Generic[R]):
             print_error(reason)
         if outcome.silent:
             names = ", ".join(map(str, outcome.silent))
-            print_error(f"no response at the end from rank {names} and its subtree")
+            print_error(f"no final response from rank {names} and its subtree")
         return outcome.code

@@ -104,9 +104,9 @@ def test_a_refused_call_raises(here: Path) -> None:
         ({"T": True}, "unexpected keyword argument 'T'; -T is 'no_target_directory'"),
         ({"j": 2}, "unexpected keyword argument 'j'; -j is 'jobs'"),
         ({"Z": True}, "copy() got an unexpected keyword argument 'Z'"),
-        ({"v": True}, "copy() takes no 'v': it is for the command fcp"),
-        ({"verbose": True}, "copy() takes no 'verbose': it is for the command fcp"),
-        ({"target_directory": "x"}, "takes no 'target_directory': it is for the command fcp"),
+        ({"v": True}, "copy() does not take 'v': only the command fcp does"),
+        ({"verbose": True}, "copy() does not take 'verbose': only the command fcp does"),
+        ({"target_directory": "x"}, "does not take 'target_directory': only the command fcp does"),
         ({"update": "yes"}, "copy(): 'update' must be True or False, not str"),
         ({"update": 1}, "copy(): 'update' must be True or False, not int"),
         ({"chunksize": object}, "copy(): 'chunksize' must be a number or text, not type"),
@@ -121,7 +121,7 @@ def test_a_refused_call_raises(here: Path) -> None:
         ({"messages": "x"}, "copy(): 'messages' must be a function, not str"),
         ({"stdout": b""}, "copy(): 'stdout' must be a function, not bytes"),
         ({"null": Fraction(1)}, "copy(): 'null' must be True or False, not fractions.Fraction"),
-        ({"cancel": True}, "copy(): 'cancel' must have a method is_set, not bool"),
+        ({"cancel": True}, "copy(): 'cancel' must have an is_set method, not bool"),
     ],
 )
 def test_wrong_arguments(here: Path, options: dict[str, Any], message: str) -> None:
@@ -144,7 +144,7 @@ def test_wrong_arguments_of_other_functions(here: Path) -> None:
         call.check("data.manifest", rot="data")
     for wrong in ({"progress": print, "jobs": 1}, {"stdout": print}):
         function = call.broadcast if "progress" in wrong else call.entries
-        with pytest.raises(TypeError, match=f"takes no '{next(iter(wrong))}'$"):
+        with pytest.raises(TypeError, match=f"does not take '{next(iter(wrong))}'$"):
             function("data", "copy", **wrong)
     with pytest.raises(TypeError, match="'progress' must be a function, not int"):
         call.find("data", progress=3)

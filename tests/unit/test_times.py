@@ -68,7 +68,9 @@ def test_dates_with_a_zone(zone: str, text: str, expected: float) -> None:
     "text", ["", "now", "2026-13-01", "2026-02-30", "30.11.2026", "@", "@x", "12:00", "20261130"]
 )
 def test_invalid_dates(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--x: invalid value '.*': must be like 2026-11-30"):
+    with pytest.raises(
+        UsageError, match=r"--x: invalid value '.*': expected a value such as 2026-11-30"
+    ):
         date_s("--x", text)
 
 
@@ -107,7 +109,7 @@ def test_limits() -> None:
         ("0", None, "--stop-after: invalid value '0': must be greater than 0"),
         ("soon", None, "--stop-after: invalid duration 'soon'"),
         (None, "2020-01-01", "--stop-at: invalid value '2020-01-01': must be in the future"),
-        (None, "25:00", "--stop-at: invalid value '25:00': must be like"),
+        (None, "25:00", "--stop-at: invalid value '25:00': expected a value such as"),
         ("1", "12:00", "--stop-after cannot be combined with --stop-at"),
     ],
 )

@@ -243,5 +243,5 @@ def test_functions_have_no_limit(place: bytes) -> None:
     """A hanging call would stay in the process of the caller."""
     functions: tuple[Any, ...] = (pcircle.find, pcircle.profile)
     for function in functions:
-        with pytest.raises(TypeError, match="takes no 'op_timeout': it is for the command"):
+        with pytest.raises(TypeError, match="does not take 'op_timeout': only the command"):
             function(place, op_timeout="3")

@@ -200,9 +200,9 @@ def _sort_unique(hashes: Array) -> Array:
 def _read(fd: int, size: int, offset: int) -> bytes:
     data = os.pread(fd, size, offset)
     if len(data) < size:
-        raise OSError("names that were kept are truncated")
+        raise OSError("the stored names are truncated")
     return data
 
 
 def _storage_error(error: OSError) -> StoppedEarly:
-    return StoppedEarly(f"cannot keep names in the temporary directory: {error.strerror or error}")
+    return StoppedEarly(f"cannot store names in the temporary directory: {error.strerror or error}")

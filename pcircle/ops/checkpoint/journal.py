@@ -618,7 +618,7 @@ def read_record(data: bytes) -> Record:
     """Decode a record. Raises ValueError if it is malformed or has an impossible value."""
     record: Record = _record_decoder().decode(data)
     if len(record.key) != 16:
-        raise ValueError("a key is not of 16 bytes")
+        raise ValueError("a key is not 16 bytes long")
     numbers: tuple[int, ...] = ()
     if isinstance(record, SubtreeRecord | NamesRecord):
         numbers = (*record.counts.values(), record.made >> 1)  # inode numbers may use 64 bits
@@ -631,7 +631,7 @@ def read_record(data: bytes) -> Record:
     elif isinstance(record, InodeRecord):
         numbers = (record.root, record.made)
         if not is_below(record.path, record.name):
-            raise ValueError("a path leads elsewhere")
+            raise ValueError("a path and its name disagree")
     if any(number < 0 or number >> 63 for number in numbers):
         raise ValueError("a number is out of range")
     return record

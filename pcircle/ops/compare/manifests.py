@@ -79,7 +79,9 @@ def open_verified(path: bytes) -> Manifest:
     except OSError as error:
         raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
     if manifest.root.kind != b"d":
-        raise UsageError(f"'{show(path)}' is a manifest of a file; one of a directory is required")
+        raise UsageError(
+            f"'{show(path)}' is the manifest of a file; the manifest of a directory is required"
+        )
     return manifest
 
 

@@ -87,7 +87,7 @@ def parse_line(line: bytes, *, reverse: bool = False, null: bool = False) -> Che
     NUL-terminated lines, in which nothing is escaped.
     """
     if b"\0" in line:
-        raise ValueError("it contains NUL; for a NUL-terminated list add --null")
+        raise ValueError("it contains NUL characters; for a NUL-terminated list, add --null")
     if null and line.lstrip(b" \t").startswith(b"\\"):
         raise ValueError(_NOT_A_LINE)
     match = _LINE.fullmatch(line)

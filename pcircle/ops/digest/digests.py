@@ -63,7 +63,7 @@ class BlockHasher:
 
     def add(self, offset: int, data: memoryview | bytes) -> None:
         """Add the data that was read at `offset`; offsets must not decrease."""
-        require_that(offset >= self._at, "what was read comes twice")
+        require_that(offset >= self._at, "the same data was read twice")
         if offset > self._at:
             self._add_zeros(offset)
         view = memoryview(data)
@@ -79,7 +79,7 @@ class BlockHasher:
         """
         if offset > self._at:
             self._add_zeros(offset)
-        require_that(offset == self._at, "more was read than the range has")
+        require_that(offset == self._at, "more data was read than the range contains")
         if self._hasher is not None:
             self._digests += self._hasher.digest()
             self._hasher = None

@@ -262,7 +262,7 @@ class Manifest:
         self.checksum: str = b" ".join(words[3:])[:20].decode("ascii", "replace")
         self.checksum_bytes: int = digest_bytes(self.checksum) if self.checksum in NAMES else 0
         if len(words) != int(words[1]) + 2 or (self.checksum and not self.checksum_bytes):
-            raise DamagedManifestError("line 1: invalid algorithm of checksums")
+            raise DamagedManifestError("line 1: invalid checksum algorithm")
         try:
             self.algorithm: Algorithm = get_algorithm(words[2][:20].decode())
         except ValueError as error:
@@ -270,10 +270,10 @@ class Manifest:
         line = self._line_at(len(head) + 1)
         try:
             if not line.startswith(b"root "):
-                raise ValueError("not the line of the root")
+                raise ValueError("expected the line for the root")
             self.root: ManifestEntry = parse_entry(line[5:], self.algorithm.size)
             if not self.root.name.startswith(b"/") or b"\0" in self.root.name:
-                raise ValueError("the path of the root is not absolute")
+                raise ValueError("the root path is not absolute")
             _check_checksum(self.root, self.checksum_bytes)
         except ValueError as error:
             raise DamagedManifestError(f"line 2: {error}") from None
@@ -440,7 +440,7 @@ class _Verifier:
         if pending is None:
             raise ValueError("its directory is not listed, or listed twice")
         if line != _heading(pending[0]):
-            raise ValueError("expected the section of another directory")
+            raise ValueError("expected the section of a different directory")
         self._path, self._wanted = pending
         self._name, self._count, self._directories, self._inside = b"", 0, 0, True
         self._begin = self._at + len(line)
@@ -480,7 +480,7 @@ class _Verifier:
         self._digest.update(COUNT.pack(self._count))
         digest = self._digest.digest()
         if words[2] != digest.hex().encode() or digest != self._wanted:
-            raise ValueError("the directory's digest is not that of its entries")
+            raise ValueError("the directory's digest does not match its entries")
         if self._directories:
             section = ManifestSection(
                 self._text, self._begin, self._at, self._count, digest, self._count_read

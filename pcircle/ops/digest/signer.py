@@ -160,7 +160,7 @@ class Signer:
         view = memoryview(blocks)
         reached = 0
         for first, count, at in sorted(parts):
-            require_that(first >= reached, "blocks of a file came twice")
+            require_that(first >= reached, "blocks of a file were received twice")
             self._add_holes(hasher, first - reached)
             hasher.update(view[at : at + count * digest_bytes])
             reached = first + count
@@ -261,7 +261,7 @@ class Signer:
         """
         found = list(iter_entries(entries, self.algorithm.size))
         if not names([name for name, _ in found]):
-            raise ValueError("the entries are not those of the names")
+            raise ValueError("the entries do not match the names")
         self._restored = self._add(self._restored, Runs((entries,)))
         self._restored_count += len(found)
 
@@ -509,7 +509,7 @@ class RunStore:
         while batch := list(islice(entries, _ENTRIES_PER_UPDATE)):
             for name, _ in batch:
                 if name == last:
-                    raise ValueError(f"the name {name!r} comes twice in one directory")
+                    raise ValueError(f"the name {name!r} occurs twice in one directory")
                 last = name
             if visit is not None:
                 visit(batch)

@@ -147,7 +147,7 @@ def _keyed(
         number = numbers.get((entry.source, entry.target))
         if number is None:
             raise UsageError(
-                "--retry-from: the log belongs to another copy, "
+                "--retry-from: the log belongs to a different copy, from "
                 f"'{show(entry.source)}' to '{show(entry.target)}'"
             )
         if entry.entry and roots[number].kind != DIRECTORY:

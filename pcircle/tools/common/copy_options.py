@@ -198,7 +198,7 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
         choices=_WHEN,
         default="auto",
         same_on_resume=True,
-        help="keep holes (auto), turn zeros into holes (always), or fill holes",
+        help="keep holes (auto), turn zeros into holes (always), or fill holes (never)",
     )
     stripe: str | None = option(
         "--stripe",

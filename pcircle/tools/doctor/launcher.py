@@ -77,7 +77,7 @@ def examined(path: bytes, *, trials: bool, deadline_s: float) -> Facts:
                         places.remove(message.place)
             name = signal.Signals(os.WTERMSIG(status)).name
             messages.append(
-                LaunchMessage(trouble=f"the process that examined it was ended by {name}")
+                LaunchMessage(trouble=f"the process that examined it was killed by {name}")
             )
     return _together(messages, trials=trials)
 
@@ -266,7 +266,7 @@ def mismatch(found: Facts) -> str:
         return ""
     return (
         f"{program} belongs to {of_program}, but the MPI library that is loaded is {library}: each "
-        "process would believe that it is alone; put the library's mpirun first in PATH"
+        "process would believe that it is the only one; put the library's mpirun first in PATH"
     )
 
 

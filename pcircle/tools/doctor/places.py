@@ -241,7 +241,7 @@ def _moving(fd: int) -> Facts:
 
 def _moved(way: Way, source: int, target: int) -> None:
     if way(source, target, 0, _FILE_BYTES) != _FILE_BYTES:
-        raise OSError(0, "it copies only a part")
+        raise OSError(0, "it copies only part of the data")
 
 
 def _attributes(fd: int) -> Facts:

@@ -42,7 +42,10 @@ def advice(sections: dict[str, Facts], paths: dict[str, Facts]) -> Iterator[str]
     files = sections["limits"]["open_files"].value
     if isinstance(files, int) and files < _FEW_FILES:
         hard = sections["limits"]["open_files_hard"].value
-        yield f"a limit of {files} open files keeps few directories open: ulimit -n {hard}"
+        yield (
+            f"a limit of {files} open files allows few directories to be kept open: "
+            f"use ulimit -n {hard}"
+        )
     for path, found in paths.items():
         for text in _of_path(found):
             yield f"{path}: {text}"
@@ -60,11 +63,11 @@ def _of_path(found: Facts) -> Iterator[str]:
     if value("read_only"):
         yield "it is read-only"
     if value("case_folding"):
-        yield "names that differ only in case are one file here: fcp reports collisions"
+        yield "names that differ only in case refer to the same file: fcp reports collisions"
     if value("locks") is False:
         yield "file locks are not supported: concurrent runs may not be detected"
     if value("archive_possible") and size:
-        yield "files may be on tape: --skip-offline leaves them out"
+        yield "files may be on tape: --skip-offline skips them"
     if value("hard_links") is False:
         yield "hard links are not supported: --preserve=links and --link-dest cannot create them"
 

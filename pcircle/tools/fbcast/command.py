@@ -81,7 +81,7 @@ def _operands(options: BroadcastOptions) -> list[Operand]:
         if name.startswith(b".fbcast-"):
             raise UsageError(f"'{shown}': names that begin with .fbcast- are reserved")
         if any(operand.name == name for operand in found):
-            raise UsageError(f"two SRC have the name '{show(name)}'")
+            raise UsageError(f"two SRC operands have the same base name, '{show(name)}'")
         found.append(Operand(os.path.abspath(path), name))
     return found
 

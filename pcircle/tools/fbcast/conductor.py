@@ -171,7 +171,7 @@ class Conductor:
         for rank in self._waited_for():
             silent_s = now_s - self._heard_s.get(rank, now_s)
             if rank != READER and silent_s > self._plan.patience_s:
-                self._drop(rank, f"no response in {self._plan.patience_s:g} s", gone=True)
+                self._drop(rank, f"no response within {self._plan.patience_s:g} s", gone=True)
         self._pump()
         member = self._node.member
         if self._op is not None and member is not None:
@@ -225,7 +225,7 @@ class Conductor:
         if not self._partial:
             self._over(errors.StoppedEarly.exit_code, "")
         elif not self.good:
-            self._over(errors.StoppedEarly.exit_code, "no node is left")
+            self._over(errors.StoppedEarly.exit_code, "no nodes are left")
         elif gone:
             self._stream()
         else:

@@ -142,7 +142,7 @@ class Destination:
         for name in os.listdir(rewound(self._fd)):
             job = os.fsencode(name)
             if job.startswith(PREFIX + plan.job.encode()) and job != self._own:
-                return f"{shown}: other nodes have the same directory; use {{host}} in its name"
+                return f"{shown}: other nodes use the same directory; use {{host}} in its name"
         try:
             os.stat(os.path.join(plan.records, plan.proof))
         except OSError:
@@ -225,7 +225,7 @@ class Destination:
         self._stop()
         self._staged = False
         if not self._own:
-            raise OSError("this node could not start")
+            raise OSError("this node failed to start")
         if not files:
             self._stream = FileListComparer(self._fd, self._beat)
             return
@@ -241,7 +241,7 @@ class Destination:
     def write(self, data: bytes) -> None:
         stream = self._stream
         if stream is None:
-            raise OSError("this node could not start")
+            raise OSError("this node failed to start")
         try:
             stream.write(data)
         except InvalidStreamError:
@@ -254,7 +254,7 @@ class Destination:
     def complete(self) -> bytes:
         stream = self._stream
         if stream is None:
-            raise OSError("this node could not start")
+            raise OSError("this node failed to start")
         answer = stream.complete()
         if isinstance(stream, TreeWriter):
             self._staged = True

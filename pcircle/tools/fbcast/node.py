@@ -178,7 +178,7 @@ class BroadcastNode:
                 self._finish(StoppedEarly.exit_code)  # the reader is hanging
                 return
             if is_stuck:
-                self._fail(f"no response from the file system in {self.plan.patience_s:g} s")
+                self._fail(f"no response from the file system within {self.plan.patience_s:g} s")
 
     def next_s(self) -> float:
         """Return the time at which `tick` must be called next."""

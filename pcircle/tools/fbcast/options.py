@@ -38,7 +38,7 @@ class BroadcastOptions(CommonOptions):
     remove: bool = option(
         "--remove",
         excludes=("update", "force", "keep", "sync", "bytes_per_s"),
-        help="remove the names of SRC from DST on all nodes",
+        help="remove entries named like SRC from DST on all nodes",
     )
     update: bool = option("-u", "--update", help="update existing trees, sending only what differs")
     force: bool = option("-f", "--force", help="replace existing directories")
@@ -46,7 +46,7 @@ class BroadcastOptions(CommonOptions):
         "-n",
         "--no-clobber",
         excludes=("update", "force"),
-        help="refuse the job if a name exists on any node",
+        help="refuse to run if a name exists on any node",
     )
     partial: bool = option("--partial", help="continue without nodes that fail")
 
@@ -73,7 +73,7 @@ class BroadcastOptions(CommonOptions):
 
     _output = Section("Output")
     _shared = taken("quiet", "verbose", "stats", "json", "syslog", "version")
-    verbose: int = override(action="store_true", default=False, help="report each node")
+    verbose: int = override(action="store_true", default=False, help="report on each node")
     stats: int = override(help="print a table of the nodes: bytes, time and rate")
 
     @property

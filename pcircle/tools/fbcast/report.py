@@ -157,7 +157,7 @@ class BroadcastConsole:
     ) -> str:
         good, where = plural(len(conductor.good), "node", "nodes"), show(target)
         if conductor.completed:
-            return f"completed on {good} the work of an earlier run; nothing was sent"
+            return f"completed the work of an earlier run on {good}; nothing was sent"
         if verb == "check":
             differ = plural(len(conductor.bad), "node differs", "nodes differ or failed")
             return f"{good} identical to the source" + (f"; {differ}" if conductor.bad else "")

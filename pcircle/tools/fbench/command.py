@@ -112,7 +112,7 @@ def bench_typed(args: argparse.Namespace) -> int:
     for field in BenchOptions.TREES.fields:
         option = BenchOptions.declared[field]
         if option.is_given(args):
-            raise UsageError(f"{option.name} is for fbench make DIR and fbench corrupt DIR")
+            raise UsageError(f"{option.name} applies only to fbench make and fbench corrupt")
     options = _options(args)
     program = BenchProgram(options)
     try:

@@ -96,13 +96,13 @@ class BenchOptions(CommonOptions):
         metavar="N",
         parse=seed_of,
         otherwise=0,
-        help="seed of the tree or of the damage (default: 0)",
+        help="seed for the tree or the damage (default: 0)",
     )
     shape: Shape | None = option(
         "--shape",
         metavar="LIST",
         parse=_shape,
-        help="shape of the tree: files=1000,depth=5,size=64k and others",
+        help="shape of the tree, such as files=1000,depth=5,size=64k",
     )
     made: str | None = option("--made", metavar="FILE", help="record of the tree to corrupt")
     changes: int = option(
@@ -120,6 +120,6 @@ class BenchOptions(CommonOptions):
     _results = taken("quiet", "json")
     json: str | None = override(help="write the figures as JSON (-: standard output)")
     plot: str | None = option(
-        "--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)"
+        "--plot", metavar="FILE", help="write a plot as .png, .svg or .pdf (requires matplotlib)"
     )
     _shared = taken("syslog", "version")

@@ -302,9 +302,13 @@ def read_record(path: str) -> tuple[TreeHeader, list[TreeEntry]]:
     except OSError as error:
         raise UsageError(f"--made: cannot read '{name}': {error.strerror}") from None
     except (msgspec.DecodeError, ValueError) as error:
-        raise UsageError(f"--made: '{name}' is not a record of fbench make: {error}") from None
+        raise UsageError(
+            f"--made: '{name}' is not a record written by fbench make: {error}"
+        ) from None
     if header.format != FORMAT:
-        raise UsageError(f"--made: '{name}' is not a record of fbench make: {header.format}")
+        raise UsageError(
+            f"--made: '{name}' is not a record written by fbench make: {header.format}"
+        )
     return header, lines
 
 

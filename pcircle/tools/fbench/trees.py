@@ -43,7 +43,7 @@ def carry_out(word: str, args: argparse.Namespace) -> int:
         root_fd = prepare(folder)
         what, work = "made", partial(make, root_fd, options.seed, options.shape or Shape())
     elif options.made is None:
-        raise UsageError("fbench corrupt requires --made, the record of fbench make")
+        raise UsageError("fbench corrupt requires --made, the record that fbench make wrote")
     else:
         made = read_record(options.made)
         root_fd = _opened(folder)
@@ -66,7 +66,7 @@ def carry_out(word: str, args: argparse.Namespace) -> int:
         out.line(f"fbench: {noun} {what} in '{show(folder)}'")
     too_few = word == "corrupt" and count < changes
     if too_few:
-        out.line(f"fbench: fewer than the {changes:,} requested files were left to corrupt")
+        out.line(f"fbench: fewer than the {changes:,} requested files could be corrupted")
     return EntriesFailed.exit_code if too_few or record.failed else 0
 
 
@@ -87,7 +87,7 @@ class _Record:
         if name is not None:
             holder = os.path.realpath(os.path.dirname(os.fsencode(name)) or b".")
             if (holder + b"/").startswith(os.path.realpath(folder) + b"/"):
-                raise UsageError("--record: the record would be in the tree")
+                raise UsageError("--record: the record would be inside the tree")
             self._log = LogFile(open_log(name, "--record"))
 
     @property

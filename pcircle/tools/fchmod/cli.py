@@ -77,7 +77,7 @@ _MOST_USED = (
 )
 
 
-_ELSEWHERE = {"-r": "-R changes trees; a-r removes the right to read"}
+_ELSEWHERE = {"-r": "-R changes trees; a-r removes read permission"}
 
 
 def _shell(tool: str, operand: str, about: str) -> ToolCommand:

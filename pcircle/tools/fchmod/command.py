@@ -109,7 +109,7 @@ class ModeProgram(ChangeProgram):
             if options.undo in (*written, options.files_from):
                 raise UsageError(f"'{shown}' is used by two options")
             if _is_nonempty(options.undo):
-                reason = "may be the record of an earlier run; specify another file"
+                reason = "may be the record of an earlier run; specify a different file"
                 raise UsageError(f"--undo: '{shown}' {reason}")
 
     def read_plan(self) -> LoadedPlan:

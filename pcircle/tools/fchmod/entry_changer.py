@@ -226,7 +226,7 @@ class EntryChanger(EntryVisitor):
         if owns and (sets or old.mode & SET_ID) and not (is_link or self._plan.dry):
             with held(name, fd) as (target, now):
                 if stat.S_ISLNK(now.st_mode):
-                    raise Changed("it is a symbolic link now")
+                    raise Changed("it is now a symbolic link")
                 # Another process may have replaced the file after the look-up.
                 old = state_of(now)
                 new = self._resolver.of(stat.S_IFMT(now.st_mode), old)

@@ -100,7 +100,7 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
     )
     _apply = taken("apply")
     apply: str | None = override(
-        excludes=(*_CHANGES, "undo"), help="restore the attributes that --undo has saved"
+        excludes=(*_CHANGES, "undo"), help="restore the attributes saved by --undo"
     )
     _dry = CommonOptions.DRY_RUN
     dry: bool = override(help="show what would be done (-c: list entries)")
@@ -110,7 +110,7 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
         "-h",
         "--no-dereference",
         called="-h",
-        help="change a link itself, not its target",
+        help="change links themselves, not their targets",
     )
     operand_links: bool = option(
         "-H", excludes=("never", "no_dereference"), help="follow links given as PATH"

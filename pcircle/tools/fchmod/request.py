@@ -197,7 +197,7 @@ def root_of(path: bytes, *, recursive: bool, follow: bool, keeps_root: bool) -> 
         if (top.st_dev, top.st_ino) == (status.st_dev, status.st_ino):
             raise UsageError(
                 f"refusing to change '{show(path)}' recursively: it is the root directory; "
-                "--no-preserve-root allows it"
+                "to allow this, add --no-preserve-root"
             )
     if not (recursive and stat.S_ISDIR(status.st_mode)):
         return Root(holder, name or b".", path)

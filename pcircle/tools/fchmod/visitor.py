@@ -549,7 +549,7 @@ class ModeVisitor(EntryChanger):
     ) -> None:
         """Change one entry as requested; raise OSError if that fails."""
         if stat.S_ISDIR(status.st_mode) and where.path != HOLDER:
-            raise Changed("it is a directory now")
+            raise Changed("it is now a directory")
         if careful:
             with held(name, fd, follow=self._plan.follow) as (target, held_status):
                 status = held_status

@@ -92,7 +92,7 @@ class FcpOptions(CopyOptions):
     skip_same: bool = option(
         "--skip-same",
         same_on_resume=True,
-        help="skip files of equal size and modification time (with -p)",
+        help="with -p, skip files with the same size and modification time",
     )
     in_place: bool = option(
         "--inplace", same_on_resume=True, help="write into existing files (not atomic)"

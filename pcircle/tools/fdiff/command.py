@@ -108,7 +108,7 @@ class DiffProgram(ComparisonProgram):
         unknown = self._fields & ~KNOWN
         if options.fields is not None and options.fields != "all" and unknown:
             words = ", ".join(field_names(unknown))
-            raise UsageError(f"--fields: a manifest does not record {words}")
+            raise UsageError(f"--fields: manifests do not record {words}")
         self._fields &= KNOWN
         self.manifests = [
             open_verified(path) for path, is_one in zip(self.paths, are, strict=True) if is_one

@@ -56,7 +56,7 @@ class DiffOptions(CommonOptions, root="A", done="differing"):
         default="numeric",
         help="compare owners by number (default) or name",
     )
-    one_sided: bool = option("--one-sided", help="ignore entries that A lacks")
+    one_sided: bool = option("--one-sided", help="ignore entries that exist only in B")
     moved: bool = option("--moved", help="match moved files by size and time")
     by_content: bool = option("--by-hash", help="match moved files by content")
     first: bool = option("--first", help="stop at the first difference")
@@ -78,7 +78,7 @@ class DiffOptions(CommonOptions, root="A", done="differing"):
         "-i",
         "--itemize",
         "--itemize-changes",
-        help="also list the contents of directories that one side lacks",
+        help="also list the contents of directories on only one side",
     )
     format: Literal["words", "rsync", "dcmp"] | None = option(
         "--format",

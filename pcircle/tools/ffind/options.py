@@ -73,7 +73,7 @@ class FindOptions(CommonOptions, done="found"):
         help="search a saved index, not the file system",
     )
     _dry_run = CommonOptions.DRY_RUN
-    dry: bool = override(help="show what would be removed or run")
+    dry: bool = override(help="show what would be removed or executed")
     _plans = CommonOptions.PLANS
     apply: str | None = override(excludes=("sort", "top", "by", "within", "stat=never"))
 
@@ -91,7 +91,9 @@ class FindOptions(CommonOptions, done="found"):
 
     _output = CommonOptions.OUTPUT
     _records = CommonOptions.RECORDS
-    list_out: str | None = override(help="write a list of found entries, for the other tools")
+    list_out: str | None = override(
+        help="write a list of the entries found, for use with other tools"
+    )
     json_lines: str | None = override(help="write a line of JSON for each removal")
 
     def reporting(self, *, removes: bool) -> Self:

@@ -99,14 +99,14 @@ class ListOptions(CommonOptions, done="listed"):
     )
 
     _format = Section("Format")
-    long: bool = option("-l", dest="long", help="long format: mode, owner, size, time")
-    one: bool = option("-1", dest="one", help="one name per line")
+    long: bool = option("-l", dest="long", help="use the long format: mode, owner, size, time")
+    one: bool = option("-1", dest="one", help="list one name per line")
     numeric: bool = option(
         "-n", "--numeric-uid-gid", help="like -l, with numeric owners and groups"
     )
     no_owner: bool = option("-g", dest="no_owner", help="like -l, without the owner")
     no_group: bool = option("-o", dest="no_group", help="like -l, without the group")
-    human: bool = option("-h", "--human-readable", help="sizes like 1.5K, 234M, 2.0G")
+    human: bool = option("-h", "--human-readable", help="show sizes such as 1.5K, 234M and 2.0G")
     inode: bool = option("-i", "--inode", help="show inode numbers")
     space: bool = option("-s", "--size", help="show allocated blocks, in KiB")
     time: str | None = option(
@@ -174,7 +174,7 @@ class ListOptions(CommonOptions, done="listed"):
     )
 
     _filters = CommonOptions.FILTERS
-    null: bool = override(help="end list entries and printed lines with NUL")
+    null: bool = override(help="end list entries and printed lines with NUL, not newline")
     _one_file_system = CommonOptions.ONE_FILE_SYSTEM
     _safety = CommonOptions.SAFETY
 

@@ -143,7 +143,7 @@ class MirrorOptions(CopyOptions, root="A"):
         choices=("walk", "fs", "auto"),
         default="walk",
         same_on_resume="listed",
-        help="find changes by walking A (default) or from the file system",
+        help="find changes by walking A (default) or using the file system",
     )
     since_manifest: str | None = option(
         "--since-manifest",
@@ -295,7 +295,7 @@ class MirrorOptions(CopyOptions, root="A"):
         metavar="WHEN",
         excludes=("files_from",),
         recorded=True,
-        help="delete entries that A lacks from B: at the end (default; after or before), or during",
+        help="delete entries that exist only in B: at the end (default; after or before) or during",
     )
     delete_excluded: bool = option(
         "--delete-excluded",
@@ -322,9 +322,9 @@ class MirrorOptions(CopyOptions, root="A"):
         requires=("delete", "snapshot_name", "apply"),
         help="delete even if part of A could not be read",
     )
-    allow_empty: bool = option("--allow-empty", help="allow an empty A (normally refused)")
+    allow_empty: bool = option("--allow-empty", help="allow A to be empty (normally refused)")
     allow_foreign: bool = option(
-        "--allow-foreign", help="allow a source other than that of the last run"
+        "--allow-foreign", help="allow a source other than the one used by the last run"
     )
     allow_moved: bool = option(
         "--allow-moved", help="allow deletions after files were moved from A to B"

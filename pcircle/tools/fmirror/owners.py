@@ -21,7 +21,7 @@ def owning(keep: PreservedAttributes, given: Given, *, numeric: bool) -> Preserv
     if given == Given():
         return keep
     if numeric and given.by_name:
-        raise UsageError("--numeric-ids cannot be combined with maps of patterns of names")
+        raise UsageError("--numeric-ids cannot be combined with maps that contain name patterns")
     _refuse_owners(given, keep)
     return msgspec.structs.replace(keep, given=given)
 

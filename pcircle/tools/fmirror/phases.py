@@ -320,7 +320,7 @@ def _remove(run: MirrorRun) -> None:
     if withheld:
         if found.count:
             entries = plural(found.count, "entry", "entries")
-            copied.complain(f"{entries} of the target not removed: {withheld}")
+            copied.complain(f"{entries} were not removed from the target: {withheld}")
         run.add_code(EntriesFailed.exit_code)
         found = ExtraneousPaths()
     failures: list[FailedEntry] = []

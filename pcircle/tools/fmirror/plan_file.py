@@ -82,10 +82,10 @@ def planned(args: argparse.Namespace) -> tuple[LoadedPlan, argparse.Namespace]:
         roots = [os.path.join(found.directory, root.shown) for root in found.roots]
         options = {name: _decoded(found.more["options"][name]) for name in _recorded()}
         if len(roots) != 2 or len(found.more["known by"]) != 2:
-            raise ValueError("it is not of two directories")
+            raise ValueError("it does not name two directories")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         shown = show(os.fsencode(args.apply))
-        raise UsageError(f"--apply: '{shown}' is not a plan of fmirror: {error}") from None
+        raise UsageError(f"--apply: '{shown}' is not a plan for fmirror: {error}") from None
     operands = list(map(os.fsdecode, roots))
     more = {"operands": operands, "planned": True}
     return found, argparse.Namespace(**vars(args) | options | more)
@@ -95,7 +95,7 @@ def refuse_others(plan: LoadedPlan, paths: Sequence[bytes], known_by: Sequence[s
     """Raise UsageError if A or B is not the directory for which the plan was made."""
     for path, known, now in zip(paths, plan.more["known by"], known_by, strict=True):
         if known not in (now, "-"):
-            raise UsageError(f"--apply: '{show(path)}' is not the directory of the plan")
+            raise UsageError(f"--apply: '{show(path)}' is not the directory that the plan is for")
 
 
 def removals(

@@ -154,7 +154,7 @@ class MirrorProgram(CopyProgram):
             why = proof.overdue(options, known) if known else "there was no earlier complete run"
         if why:
             if not options.quiet:
-                self.complain(f"all of the source is examined: {why}")
+                self.complain(f"examining the entire source: {why}")
             return None
         note = None if options.quiet else self.complain
         null, option = options.null, "--changed-from"
@@ -206,11 +206,11 @@ class MirrorProgram(CopyProgram):
         why, number = self._unfit(source)
         if why or before is None:
             if options.verbose if by_proof else not options.quiet:
-                self.complain(f"all of the source is examined: {why}")
+                self.complain(f"examining the entire source: {why}")
             return None
         if by_proof and not options.quiet:
             self.complain(
-                "only the changes that btrfs reports are examined: the snapshot of the last "
+                "examining only the changes that btrfs reports: the snapshot of the last "
                 "complete run still exists, and the target has not changed since"
             )
         from pcircle.fs.lists import sort  # few runs use the changes that btrfs reports

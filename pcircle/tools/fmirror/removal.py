@@ -224,11 +224,11 @@ class DeletionConsole(ChangeConsole):
     def remarks(self, total: DeletionCounters, code: int) -> Iterable[str]:
         yield from super().remarks(total, code)
         for count, why in (
-            (total.returned, "A has them again"),
+            (total.returned, "they exist in A again"),
             (total.moving, "their directory in A keeps changing"),
         ):
             if count:
-                yield f"{plural(count, 'entry', 'entries')} of B not removed: {why}"
+                yield f"{plural(count, 'entry', 'entries')} were not removed from B: {why}"
 
     def summary(self, total: RemovalCounters) -> str:
         verb = self._program.verb

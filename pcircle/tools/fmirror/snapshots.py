@@ -83,7 +83,7 @@ def rules_of(text: str) -> tuple[RetentionRule, ...]:
     for word in text.split(","):
         match = _RULE.fullmatch(word.strip())
         if match is None or not int(match[1]):
-            hint = "expected numbers of hours, days, weeks, months or years, as in 7d,4w,12m"
+            hint = "expected numbers of hours, days, weeks, months or years, such as 7d,4w,12m"
             raise UsageError(f"--keep: '{word}': {hint}")
         rules.append(RetentionRule(int(match[1]), match[2]))
     return tuple(rules)
@@ -145,7 +145,7 @@ def begin(snapshot: Snapshot, *, make: bool) -> None:
     If `make` is set, create the directory if necessary.
     """
     if os.path.lexists(snapshot.path):
-        raise UsageError(f"'{show(snapshot.path)}' exists: a snapshot is never changed")
+        raise UsageError(f"'{show(snapshot.path)}' exists, and a snapshot is never changed")
     link = os.path.join(snapshot.directory, LATEST)
     if os.path.lexists(link) and not os.path.islink(link):
         raise UsageError(f"'{show(link)}' is not a symbolic link")

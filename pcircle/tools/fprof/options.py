@@ -146,7 +146,7 @@ class ReportOptions(Options):
         metavar="LIST",
         parse=_counts,
         otherwise=(),
-        help="group directories by entry count, with edges like 10,100",
+        help="group directories by entry count, with edges such as 10,100",
     )
     """
     Group directories by their number of entries, as ``--by dirsize`` does, but with the edges in
@@ -320,7 +320,7 @@ class ProfileOptions(ReportOptions, CommonOptions):
         help="list sparse, stripe, compress or special files in FILE",
     )
     plot: str | None = option(
-        "--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)"
+        "--plot", metavar="FILE", help="write a plot as .png, .svg or .pdf (requires matplotlib)"
     )
     csv: str | None = option("--csv", metavar="DIR", help="write the tables as CSV files to DIR")
 

@@ -25,7 +25,7 @@ class RemoveOptions(CommonOptions, root="PATH", done="removed"):
     _removal = Section("Removal")
     _recursive = CommonOptions.RECURSIVE
     recursive: bool = override(
-        names=("-r", "-R", "--recursive"), help="remove directories, contents first"
+        names=("-r", "-R", "--recursive"), help="remove directories and their contents"
     )
     force: bool = option("-f", "--force", help="ignore a PATH that does not exist")
     empty: bool = option("-d", "--dir", help="remove empty directories")
@@ -50,12 +50,12 @@ class RemoveOptions(CommonOptions, root="PATH", done="removed"):
         "--empty-trash",
         metavar="DIR",
         excludes=("files_from",),
-        help="remove the entries that --trash has moved into DIR",
+        help="remove the entries moved into DIR by --trash",
     )
     empty_dirs: bool = option(
         "--empty-dirs",
         excludes=("kinds",),
-        help="remove only directories that are or become empty",
+        help="remove only directories that are empty or become empty",
     )
     keep_times: bool = option("--keep-times", help="restore the times of remaining directories")
     force_modes: bool = option("--force-modes", help="add u+rwx to directories where required")

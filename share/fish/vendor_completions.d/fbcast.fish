@@ -19,10 +19,10 @@ end
 complete -c fbcast -l help -d 'show all options'
 complete -c fbcast -s h -d 'show the most commonly used options'
 complete -c fbcast -l check -d 'compare all nodes with SRC by signature'
-complete -c fbcast -l remove -d 'remove the names of SRC from DST on all nodes'
+complete -c fbcast -l remove -d 'remove entries named like SRC from DST on all nodes'
 complete -c fbcast -s u -l update -d 'update existing trees, sending only what differs'
 complete -c fbcast -s f -l force -d 'replace existing directories'
-complete -c fbcast -s n -l no-clobber -d 'refuse the job if a name exists on any node'
+complete -c fbcast -s n -l no-clobber -d 'refuse to run if a name exists on any node'
 complete -c fbcast -l partial -d 'continue without nodes that fail'
 complete -c fbcast -l fsync -d 'flush to disk before publishing'
 complete -c fbcast -l record-dir -d 'directory for records (default: ~/.local/state/fbcast)' -x -a '(__fish_complete_directories)'
@@ -31,7 +31,7 @@ complete -c fbcast -s j -l jobs -d 'processes, per rank under MPI (default: core
 complete -c fbcast -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fbcast -l bwlimit -d 'limit on bytes per second for each node' -x
 complete -c fbcast -s q -l quiet -d 'report failures only'
-complete -c fbcast -s v -l verbose -d 'report each node'
+complete -c fbcast -s v -l verbose -d 'report on each node'
 complete -c fbcast -l stats -d 'print a table of the nodes: bytes, time and rate'
 complete -c fbcast -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fbcast -l syslog -d 'log a line to syslog at the end'

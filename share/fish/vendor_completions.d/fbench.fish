@@ -26,13 +26,13 @@ complete -c fbench -l threads -d 'threads per client (default: adaptive)' -x
 complete -c fbench -l files -d 'files per client (default: 4; papers: 5)' -x
 complete -c fbench -l blocks -d 'blocks per file (default: 64; papers: 100)' -x
 complete -c fbench -l block-size -d 'size of a block (default: 1M)' -x
-complete -c fbench -l seed -d 'seed of the tree or of the damage (default: 0)' -x
-complete -c fbench -l shape -d 'shape of the tree: files=1000,depth=5,size=64k and others' -x
+complete -c fbench -l seed -d 'seed for the tree or the damage (default: 0)' -x
+complete -c fbench -l shape -d 'shape of the tree, such as files=1000,depth=5,size=64k' -x
 complete -c fbench -l made -d 'record of the tree to corrupt' -r -F
 complete -c fbench -l changes -d 'number of files to corrupt (default: 10)' -x
 complete -c fbench -l record -d 'write the record to FILE (default: standard output)' -r -F
 complete -c fbench -s q -l quiet -d 'report failures only'
 complete -c fbench -l json -d 'write the figures as JSON (-: standard output)' -r -F
-complete -c fbench -l plot -d 'write a .png, .svg or .pdf (requires matplotlib)' -r -F
+complete -c fbench -l plot -d 'write a plot as .png, .svg or .pdf (requires matplotlib)' -r -F
 complete -c fbench -l syslog -d 'log a line to syslog at the end'
 complete -c fbench -l version -d 'show the version'

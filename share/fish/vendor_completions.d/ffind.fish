@@ -23,9 +23,9 @@ complete -c ffind -l top -d 'print only the N largest, or the first N by --by' -
 complete -c ffind -l by -d 'sort keys of --top (default: size)' -x -a '(__pcircle_list path name ext size blocks mtime ctime atime inode links uid gid user group depth)'
 complete -c ffind -l stat -d 'never: refuse tests that need a lookup (default: auto)' -x -a 'auto never'
 complete -c ffind -l in -d 'search a saved index, not the file system' -r -F
-complete -c ffind -l dry-run -d 'show what would be removed or run'
+complete -c ffind -l dry-run -d 'show what would be removed or executed'
 complete -c ffind -l plan -d 'write a plan for --apply instead of removing' -r -F
-complete -c ffind -l apply -d 'remove the entries of a plan, unless they have changed' -r -F
+complete -c ffind -l apply -d 'remove the entries in a plan, unless they have changed' -r -F
 complete -c ffind -l max-delete -d 'remove nothing if more than N (or N%) would be removed' -x
 complete -c ffind -l exclude -d 'exclude entries that match GLOB' -x
 complete -c ffind -l exclude-from -d 'read exclude patterns from FILE' -r -F
@@ -35,24 +35,24 @@ complete -c ffind -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c ffind -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c ffind -l strict-operands -d 'require absolute operands without symbolic links'
 complete -c ffind -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
-complete -c ffind -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
+complete -c ffind -s j -l jobs -d 'number of processes (per rank under MPI; default: up to 8)' -x
 complete -c ffind -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c ffind -l threads -d 'concurrent operations per process (default: adaptive)' -x
-complete -c ffind -l op-timeout -d 'fail entries whose file system does not respond within T' -x
+complete -c ffind -l op-timeout -d 'give up on entries if a file system does not respond in T' -x
 complete -c ffind -l ops-limit -d 'total limit on removals per second' -x
-complete -c ffind -l polite -d 'limit load: busy up to LEVEL% of the time (default: 50)' -f
+complete -c ffind -l polite -d 'be busy at most LEVEL% of the time (default: 50)' -f
 complete -c ffind -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c ffind -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c ffind -s q -l quiet -d 'report failures only'
 complete -c ffind -s v -l verbose -d 'report what was done (-vv: also inter-process traffic)'
-complete -c ffind -l stats -d 'print a table of processes (twice: also their traffic)'
+complete -c ffind -l stats -d 'print a table of the processes (twice: with their traffic)'
 complete -c ffind -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c ffind -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c ffind -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c ffind -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c ffind -l syslog -d 'log a line to syslog at the end'
 complete -c ffind -l version -d 'show the version'
-complete -c ffind -l list-out -d 'write a list of found entries, for the other tools' -r -F
+complete -c ffind -l list-out -d 'write a list of the entries found, for use with other tools' -r -F
 complete -c ffind -l json-lines -d 'write a line of JSON for each removal' -r -F
 complete -c ffind -o not -d 'true if the next primary is false, like !'
 complete -c ffind -o and -o a -d 'both; the default between two primaries'

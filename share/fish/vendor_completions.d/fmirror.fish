@@ -23,7 +23,7 @@ complete -c fmirror -l size-only -d 'treat files of the same size as unchanged'
 complete -c fmirror -s I -l ignore-times -d 'copy all files, even unchanged ones'
 complete -c fmirror -l ctime -d 'compare contents of files whose ctime is after the last run'
 complete -c fmirror -l modify-window -d 'treat times that differ by at most T as equal' -x
-complete -c fmirror -l changed -d 'find changes by walking A (default) or from the file system' -x -a 'walk fs auto'
+complete -c fmirror -l changed -d 'find changes by walking A (default) or using the file system' -x -a 'walk fs auto'
 complete -c fmirror -l since-manifest -d 'read fsum\'s manifest of B instead of B itself' -r -F
 complete -c fmirror -l new-manifest -d 'write the manifest of B for the next run' -r -F
 complete -c fmirror -l changed-from -d 'examine only the paths listed in FILE (-: stdin)' -r -F
@@ -47,13 +47,13 @@ complete -c fmirror -l chmod -d 'change modes as in rsync: D2775,Fo-w' -x
 complete -c fmirror -l usermap -d 'map users, also in access control lists' -x
 complete -c fmirror -l groupmap -d 'map groups, also in access control lists' -x
 complete -c fmirror -l numeric-ids -d 'keep numeric user and group IDs (default)'
-complete -c fmirror -l delete -d 'delete entries that A lacks from B: at the end (default; after or before), or during' -f -a 'after before during'
+complete -c fmirror -l delete -d 'delete entries that exist only in B: at the end (default; after or before) or during' -f -a 'after before during'
 complete -c fmirror -l delete-excluded -d 'delete excluded entries as well'
 complete -c fmirror -l protect -d 'never delete entries that match GLOB' -x
 complete -c fmirror -l max-delete -d 'delete nothing if more than N (or N%) would be deleted' -x
 complete -c fmirror -l ignore-errors -d 'delete even if part of A could not be read'
-complete -c fmirror -l allow-empty -d 'allow an empty A (normally refused)'
-complete -c fmirror -l allow-foreign -d 'allow a source other than that of the last run'
+complete -c fmirror -l allow-empty -d 'allow A to be empty (normally refused)'
+complete -c fmirror -l allow-foreign -d 'allow a source other than the one used by the last run'
 complete -c fmirror -l allow-moved -d 'allow deletions after files were moved from A to B'
 complete -c fmirror -l remove-source-files -d 'remove files from A after their copies are verified'
 complete -c fmirror -l move -d 'like --remove-source-files, and remove empty directories'
@@ -73,7 +73,7 @@ complete -c fmirror -l by-time -d 'time that both filters use (default: mtime)' 
 complete -c fmirror -l min-size -d 'only files of SIZE or more' -x
 complete -c fmirror -l max-size -d 'only files of SIZE or less' -x
 complete -c fmirror -l owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
-complete -c fmirror -l group -d 'only entries of these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
+complete -c fmirror -l group -d 'only entries with these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
 complete -c fmirror -l kind -d 'only entries of these kinds: f, d, l, p, s, b, c' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fmirror -l match -d 'only entries whose path below A matches REGEX' -x
 complete -c fmirror -l skip-offline -d 'skip offline files, whose data is on tape'
@@ -86,12 +86,12 @@ complete -c fmirror -l checkpoint-dir -d 'directory for the checkpoint (default:
 complete -c fmirror -l no-checkpoint -d 'do not write a checkpoint'
 complete -c fmirror -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c fmirror -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
-complete -c fmirror -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
+complete -c fmirror -s j -l jobs -d 'number of processes (per rank under MPI; default: up to 8)' -x
 complete -c fmirror -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fmirror -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fmirror -l chunksize -d 'chunk size of large files (default: adaptive)' -x
 complete -c fmirror -l reflink -d 'clone files if possible (auto), always (also bare), or never' -f -a 'auto always never'
-complete -c fmirror -l sparse -d 'keep holes (auto), turn zeros into holes (always), or fill holes' -x -a 'auto always never'
+complete -c fmirror -l sparse -d 'keep holes (auto), turn zeros into holes (always), or fill holes (never)' -x -a 'auto always never'
 complete -c fmirror -l stripe -d 'Lustre layout of new files: COUNT, all, keep or default' -x -a 'keep default all'
 complete -c fmirror -l bwlimit -d 'total limit on bytes per second' -x
 complete -c fmirror -l ops-limit -d 'total limit on metadata operations per second' -x
@@ -99,17 +99,17 @@ complete -c fmirror -l polite -d 'limit load: busy up to LEVEL% of the time (def
 complete -c fmirror -l open-noatime -d 'do not update access times when reading, if permitted'
 complete -c fmirror -s q -l quiet -d 'report failures only'
 complete -c fmirror -s v -l verbose -d 'list changes, as -i does (-vv: also inter-process traffic)'
-complete -c fmirror -l stats -d 'print a table of processes (twice: also their traffic)'
+complete -c fmirror -l stats -d 'print a table of the processes (twice: with their traffic)'
 complete -c fmirror -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fmirror -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fmirror -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fmirror -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c fmirror -l syslog -d 'log a line to syslog at the end'
 complete -c fmirror -l version -d 'show the version'
-complete -c fmirror -l dry-run -d 'show what would be done (-v: list entries)'
+complete -c fmirror -l dry-run -d 'show what would be done (with -v: list the entries)'
 complete -c fmirror -l plan -d 'write a plan for --apply instead of changing B' -r -F
 complete -c fmirror -l apply -d 'carry out a plan, skipping entries that have changed' -r -F
 complete -c fmirror -s i -l itemize -d 'list changes in the format of rsync -i'
-complete -c fmirror -l list-out -d 'write a list of copied entries, for --files-from' -r -F
+complete -c fmirror -l list-out -d 'write a list of the copied entries, for --files-from' -r -F
 complete -c fmirror -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F
 complete -c fmirror -s s -l signature -d 'print the signature of the copy: xxh128 (default), sha256, sha512, blake2b, blake3' -f -a 'xxh128 sha256 sha512 blake2b blake3'

@@ -43,14 +43,14 @@ complete -c fsum -l by-time -d 'time that both filters use (default: mtime)' -x 
 complete -c fsum -l min-size -d 'only files of SIZE or more' -x
 complete -c fsum -l max-size -d 'only files of SIZE or less' -x
 complete -c fsum -l owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
-complete -c fsum -l group -d 'only entries of these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
+complete -c fsum -l group -d 'only entries with these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
 complete -c fsum -l kind -d 'only entries of these kinds: f, d, l, p, s, b, c' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fsum -l match -d 'only entries whose path below PATH matches REGEX' -x
 complete -c fsum -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c fsum -s r -l recursive -d 'with --files-from, include directory contents'
 complete -c fsum -l strict-operands -d 'require absolute operands without symbolic links'
 complete -c fsum -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
-complete -c fsum -s j -l jobs -d 'processes, per rank under MPI (default: by work, up to 8)' -x
+complete -c fsum -s j -l jobs -d 'number of processes (per rank under MPI; default: up to 8)' -x
 complete -c fsum -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fsum -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fsum -l op-timeout -d 'fail entries whose file system does not respond within T' -x
@@ -58,7 +58,7 @@ complete -c fsum -l open-noatime -d 'do not update access times when reading, if
 complete -c fsum -l chunksize -d 'chunk size of large files (default: adaptive)' -x
 complete -c fsum -s q -l quiet -d 'report failures only'
 complete -c fsum -s v -l verbose -d 'list the entries that are read, and print a summary'
-complete -c fsum -l stats -d 'print a table of processes (twice: also their traffic)'
+complete -c fsum -l stats -d 'print a table of the processes (twice: with their traffic)'
 complete -c fsum -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fsum -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fsum -l json -d 'write the result as JSON (-: standard output)' -r -F

@@ -120,7 +120,7 @@ def test_processes_with_a_shared_directory_are_detected(place: bytes) -> None:
         os.symlink(b"shared", place + b"/node%d" % rank)
     finished = run_fbcast(Launcher(jobs=3), place, tree, target(place))
     assert finished.code == 2, finished.said
-    assert "other nodes have the same directory" in finished.said
+    assert "other nodes use the same directory" in finished.said
     assert os.listdir(place + b"/shared") == []
 
 
@@ -251,7 +251,7 @@ def test_a_disk_that_does_not_answer(place: bytes, fuse: Mount, partial: bool) -
     options = ["--timeout", "1", *(["--partial"] if partial else [])]
     finished = run_fbcast(Launcher(jobs=3), place, *options, tree, target(place))
     assert finished.code == (1 if partial else 4), finished.said
-    assert "(rank 1): no response from the file system in 1 s" in finished.said
+    assert "(rank 1): no response from the file system within 1 s" in finished.said
     for node in (nodes[0], nodes[2]):
         assert os.listdir(node) == ([b"tree"] if partial else [])
     mounted.rules()

@@ -85,5 +85,5 @@ def test_one_directory_for_all_hosts_is_refused(hosts: Hosts, place: bytes) -> N
     shared = make_directory(place, b"shared")
     finished = run_on(hosts, (1, 1, 1), place, tree, shared)
     assert finished.code == 2, finished.said
-    assert "other nodes have the same directory; use {host} in its name" in finished.said
+    assert "other nodes use the same directory; use {host} in its name" in finished.said
     assert os.listdir(shared) == []

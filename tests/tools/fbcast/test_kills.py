@@ -91,7 +91,7 @@ def test_a_rerun_completes_an_earlier_decision(place: bytes) -> None:
         broadcast(launcher, place, "--remove", tree, target(place))
     assert finished.code == 4
     again = broadcast(launcher, place, tree, target(place))
-    assert "completed on 3 nodes the work of an earlier run; nothing was sent" in again.said
+    assert "completed the work of an earlier run on 3 nodes; nothing was sent" in again.said
     assert [differences(tree, node + b"/tree") for node in nodes] == [[]] * 3
 
 

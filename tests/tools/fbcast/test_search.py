@@ -89,8 +89,8 @@ def test_cases_reach_the_intended_states() -> None:
         "the process was lost: killed by the simulation",
         "no such directory",
         "No space left on device",
-        "no response in 1 s",
-        "no response from the file system in 1 s",
+        "no response within 1 s",
+        "no response from the file system within 1 s",
         "it changed while it was read",
         "not all of it is here",
     } <= reasons

@@ -196,7 +196,7 @@ def test_a_foreign_tree_is_left_alone(place: bytes) -> None:
         mine = {path: content(os.path.join(target, path)) for path in files_in(target)}
         done = run("fbench", "corrupt", "--made", record, target)
         assert done.code == 1, done.said
-        assert "fbench: fewer than the 10 requested files were left to corrupt" in done.said
+        assert "fbench: fewer than the 10 requested files could be corrupted" in done.said
         assert {path: content(os.path.join(tree, path)) for path in files_in(tree)} == before
         assert {path: content(os.path.join(target, path)) for path in files_in(target)} == mine
 
@@ -218,7 +218,7 @@ def test_only_a_new_or_empty_directory_is_accepted(place: bytes) -> None:
     os.mkdir(empty)
     inside = run("fbench", "make", "--record", empty + b"/made", empty)
     assert inside.code == 2
-    assert "the record would be in the tree" in inside.said
+    assert "the record would be inside the tree" in inside.said
     assert os.listdir(empty) == []
     assert run("fbench", "make", "--shape", "files=3,directories=1", empty).code == 0
 
@@ -234,10 +234,10 @@ def test_only_a_new_or_empty_directory_is_accepted(place: bytes) -> None:
         (["make", "--made", "x"], "fbench make does not take --made"),
         (["make", "--blocks", "3"], "fbench make does not take --blocks"),
         (["corrupt"], "requires --made"),
-        (["corrupt", "--made", "/dev/null"], "is not a record of fbench make"),
+        (["corrupt", "--made", "/dev/null"], "is not a record written by fbench make"),
         (["corrupt", "--made", "x", "--shape", "files=1"], "fbench corrupt does not take --shape"),
         (["corrupt", "--made", "x", "--changes", "0"], "--changes"),
-        (["--seed", "3"], "--seed is for fbench make DIR"),
+        (["--seed", "3"], "--seed applies only to fbench make"),
     ],
 )
 def test_mistakes_are_refused(place: bytes, words: list[str], said: str) -> None:

@@ -146,7 +146,7 @@ def test_other_files_are_refused(place: bytes, tmp_path: Path) -> None:
     for wrong in (b"", b"{}\n", text.replace(b"fchmod", b"frm"), text.replace(b'"a"', b'"../a"')):
         undo.write_bytes(wrong)
         done = run_tool("fchmod", ONE, "--apply", str(undo))
-        assert (done.code, "is not a plan of fchmod" in done.said) == (2, True), done.said
+        assert (done.code, "is not a plan for fchmod" in done.said) == (2, True), done.said
     undo.write_bytes(text)
     undo.chmod(0o666)
     assert run_tool("fchmod", ONE, "--apply", str(undo)).code == 2
@@ -179,12 +179,12 @@ def test_an_invalid_state_changes_nothing(place: bytes, tmp_path: Path) -> None:
         spoiled = re.sub(rb",0,0,\d+,-,-", b",%b,0,%b,%b" % (uid, mode, lists), text)
         assert spoiled != text
         undo.write_bytes(_with_checksums(spoiled))
-        with pytest.raises(UsageError, match="is not a plan of fchmod"):
+        with pytest.raises(UsageError, match="is not a plan for fchmod"):
             change(apply=str(undo), jobs=1)
         assert snapshot(top) == before, (uid, mode, lists)
     for number in (b"-1", b"1"):
         undo.write_bytes(_with_checksums(text.replace(b"[0,", b"[%b," % number)))
-        with pytest.raises(UsageError, match="is not a plan of fchmod: it has no PATH"):
+        with pytest.raises(UsageError, match="is not a plan for fchmod: it has no PATH"):
             change(apply=str(undo), jobs=1)
 
 
@@ -194,7 +194,7 @@ def test_an_undo_record_is_not_overwritten(place: bytes, tmp_path: Path) -> None
     undo.touch()
     change(top, mode="0700", recursive=True, undo=str(undo), jobs=1)
     text = undo.read_bytes()
-    with pytest.raises(UsageError, match="specify another file"):
+    with pytest.raises(UsageError, match="specify a different file"):
         change(top, mode="0700", recursive=True, undo=str(undo), jobs=1)
     assert undo.read_bytes() == text
 

@@ -105,7 +105,7 @@ def test_comments_are_skipped_as_rsync_does(place: bytes) -> None:
     _by_rsync(top, place + b"/expected", [b"--files-from=" + listed])
     _compare(place + b"/expected", place + b"/target", top)
     assert sorted(os.listdir(place + b"/target")) == sorted(names[2:])
-    note = f"skipped 3 lines of comments (after '#' or ';') in '{os.fsdecode(listed)}'"
+    note = f"skipped 3 lines of comments (starting with '#' or ';') in '{os.fsdecode(listed)}'"
     warning = f"fcp: --files-from: {note}; write './#name' to list such a file\n"
     assert finished.said.count(warning) == 1
     expected = signature_of(place + b"/target")

@@ -204,7 +204,7 @@ def test_a_checkpoint_writable_for_other_users_is_refused(flat: bytes, place: by
     os.chmod(checkpoint, 0o777)
     refused = run_fcp(ONE, "--resume", flat, place + b"/copy")
     assert refused.code == 2
-    assert "is writable by others" in refused.said
+    assert "is writable by other users" in refused.said
 
 
 @pytest.mark.parametrize(

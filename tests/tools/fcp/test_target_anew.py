@@ -124,7 +124,7 @@ def test_a_recreated_file_system(kind: str, place: bytes, volume: Callable[[str]
     finished = copy(TWO, "-a", "-s", "--resume", "--json", place + b"/r", "-T", source, target)
     assert differences(source, target, CONTENT) == []
     assert document(place + b"/r")["resumed"] == 0
-    assert "is now another directory" in finished.said
+    assert "is now a different directory" in finished.said
     assert marks_in(target) == []
 
     made.make_anew()

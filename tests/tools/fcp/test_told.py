@@ -31,7 +31,7 @@ from tests.tools.fcp.running import (
 )
 from tests.tools.fcp.trees import build_failing, build_flat_tree, make_directory, write_file
 
-STARTING = "fcp: no checkpoint found: starting"
+STARTING = "fcp: no checkpoint found: starting a new copy"
 
 
 @pytest.fixture
@@ -255,7 +255,7 @@ def test_failures_beyond_the_first_are_in_the_log(place: bytes) -> None:
     lines = finished.said.splitlines()
     assert len([line for line in lines if line.startswith("fcp: cannot ")]) == 20
     shown = os.fsdecode(log)
-    assert f"fcp: further failures are counted but not printed: '{shown}' lists all" in lines
+    assert f"fcp: further failures are counted but not printed: '{shown}' lists them all" in lines
     assert len(log_lines(log)) == 120
     (command,) = [
         line for line in lines if line.startswith("fcp: to retry only the failed entries")
@@ -292,7 +292,7 @@ def test_on_a_terminal_the_first_failures_are_shown(place: bytes) -> None:
     lines = shown.splitlines()
     assert len([line for line in lines if line.startswith("fcp: cannot ")]) == 20
     assert (
-        "fcp: further failures are counted but not printed: add --error-log FILE to list all"
+        "fcp: further failures are counted but not printed: add --error-log FILE to list them all"
         in lines
     )
     assert "fcp: 120 failures: 120 EISDIR (Is a directory)" in lines

@@ -137,7 +137,7 @@ def test_refusals(sides: dict[str, bytes], place: bytes) -> None:
     other = _signed(sides["a"], place + b"/other", "-a", "sha256")
     for arguments, said in (
         ((sides["A"], sides["b"]), b"line"),
-        (("--fields=mode", sides["a"], sides["B"]), b"a manifest does not record mode"),
+        (("--fields=mode", sides["a"], sides["B"]), b"manifests do not record mode"),
         (("--moved", sides["a"], sides["B"]), b"--moved cannot be combined with a manifest"),
         (("--min-size=5", sides["a"], sides["B"]), b"cannot be combined with a manifest"),
         (("-c", other, sides["B"]), b"digests of sha256 and xxh128 cannot be compared"),

@@ -29,7 +29,7 @@ WRONG = [
     (". -type x", "-type: must be a list of b, c, d, p, f, l, s", "-type x"),
     (". -type f,f", "-type: a type is given twice", "-type f,f"),
     (". -perm u=q", "-perm: invalid mode 'u=q'", "-perm u=q"),
-    (". -perm +222", "for any of the bits: /222", "-perm +222"),
+    (". -perm +222", "to match any of the bits, write /222", "-perm +222"),
     (". -regextype x", "unknown regular expression type; choose from awk", "-regextype x"),
     (". -regex a\\(", "Unmatched ( or \\(", None),
     (". -newer no/such", "cannot look up 'no/such'", "-newer no/such"),

@@ -218,7 +218,7 @@ def test_a_function_can_write_rows_to_a_file(place: bytes) -> None:
         assert list(listing) == []
         assert listing.report.counts["files"] == 1
         assert "/top/file" in Path(written).read_text()
-    with pytest.raises(TypeError, match="takes no 'total'"):
+    with pytest.raises(TypeError, match="does not take 'total'"):
         entries(top, total=True, jobs=1)  # type: ignore[call-arg]
 
 

@@ -92,7 +92,7 @@ def test_the_first_run_checks_everything(disk: bytes, place: bytes) -> None:
     source, target = snapshot(disk, b"one"), place + b"/target"
     finished = run_fmirror(TWO, "--changed=fs", source, target)
     assert finished.code == 0
-    assert "all of the source is examined: no earlier complete run" in finished.said
+    assert "examining the entire source: no earlier complete run" in finished.said
     assert differences(source, target) == ""
 
 
@@ -167,7 +167,7 @@ def _auto(source: bytes, target: bytes, *more: str) -> str:
     return finished.said
 
 
-_PROVEN = "only the changes that btrfs reports are examined: the snapshot of the last complete run"
+_PROVEN = "examining only the changes that btrfs reports: the snapshot of the last complete run"
 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["kept", "deleted"])

@@ -137,7 +137,7 @@ def test_a_directory_does_not_replace_a_protected_entry(place: bytes, launcher: 
     for dry in (["--dry-run"], []):
         finished = run_fmirror(launcher, *dry, "--ignore-existing", source, target)
         assert finished.code == 1, finished.said
-        assert b"an entry of another kind has its name and is kept" in finished.err
+        assert b"an entry of a different kind has the same name and is kept" in finished.err
     with open(target + b"/name", "rb") as stream:
         assert stream.read() == b"precious"
 

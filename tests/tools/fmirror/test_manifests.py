@@ -36,7 +36,7 @@ pytestmark = [as_root, needs_rsync]
 _QUIET_S = 2.2  # younger changes at the start of a run may be missed
 _SEEDS = range(100 if SOAK else 3)
 _USED = "the target is not read"
-_ALL = "all of the target is examined"
+_ALL = "examining the entire target"
 
 
 def summed(target: bytes, *more: str) -> bytes:
@@ -407,7 +407,7 @@ def test_no_new_manifest_where_it_could_not_be_right(place: bytes) -> None:
     assert finished.code == 1
     assert "cannot write the manifest" in finished.said
     said = since(TWO, manifest, source, target, "--new-manifest", new)
-    assert "no new manifest was written because all of the target was examined" in said
+    assert "no new manifest was written because the entire target was examined" in said
     assert not os.path.exists(new)
 
 

@@ -28,7 +28,7 @@ from .test_judge import state
 
 pytestmark = [as_root, needs_rsync]
 _SEEDS = range(100 if SOAK else 3)
-_ALL = "all of the source is examined: "
+_ALL = "examining the entire source: "
 
 
 def listed(place: bytes, *paths: bytes, end: bytes = b"\n") -> bytes:

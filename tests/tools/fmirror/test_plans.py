@@ -387,7 +387,7 @@ def test_a_plan_must_be_complete_and_owned_by_the_user(place: bytes, tmp_path: P
     spoiled = {
         "it is not complete": [b"".join(lines[:-1]), text + text, fewer],
         "line 2 is damaged": [b"".join(lines[:1] + lines[2:])],
-        "is not a plan of fmirror": [
+        "is not a plan for fmirror": [
             b"", b"{}\n", b"x" * 100, text.replace(b'"fmirror"', b'"frm"'),
             *(with_checksums(text.replace(a, b)) for a, b in foreign),
         ],
@@ -419,7 +419,7 @@ def test_other_trees_are_refused(place: bytes, tmp_path: Path, name: bytes) -> N
     before = contents_of(target)
     done = run_fmirror(TWO, "--apply", plan)
     assert done.code == 2
-    assert f"/{os.fsdecode(name)}' is not the directory of the plan" in done.said
+    assert f"/{os.fsdecode(name)}' is not the directory that the plan is for" in done.said
     remove_tree(top)
     assert run_fmirror(TWO, "--apply", plan).code == 2
     os.rename(place + b"/aside", top)

@@ -146,7 +146,7 @@ def empty() -> Profile:
 
 
 def test_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is of version 2, which is newer"):
+    with pytest.raises(UsageError, match="has version 2, which is newer"):
         saved.read(as_file(tmp_path / "x", b"whatever it may be", 2))
     finished = run_fprof(None, "--merge", os.fsencode(tmp_path / "x"))
     assert finished.code == 2

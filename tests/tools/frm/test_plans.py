@@ -131,7 +131,7 @@ def test_a_plan_must_be_complete_and_owned_by_the_user(place: bytes, tmp_path: P
     spoiled = {
         "it is not complete": [b"".join(lines[:-1]), text + text, fewer],
         "line 2 is damaged": [b"".join(lines[:1] + lines[2:])],
-        "is not a plan of frm": [b"", b"{}\n", b"x" * 100, text.replace(b'"frm"', b'"fcp"')],
+        "is not a plan for frm": [b"", b"{}\n", b"x" * 100, text.replace(b'"frm"', b'"fcp"')],
         "invalid path": [
             with_checksums(text.replace(b'"a"', b'"%ba"' % above)) for above in (b"../", b"/")
         ],
@@ -228,11 +228,11 @@ def test_the_maximum_applies_to_a_plan(place: bytes, tmp_path: Path) -> None:
         ("-r|--plan=p|--json-lines=p|tree", "'p' is used by two options"),
         (
             "-r|--max-delete=9|tree/file|tree",
-            "--max-delete: 'tree/file' is in 'tree', and would be counted twice",
+            "--max-delete: 'tree/file' is inside 'tree' and would be counted twice",
         ),
         (
             "-r|--plan=p|tree|tree-1|./tree//file",
-            "--plan: './tree//file' is in 'tree', and would be counted twice",
+            "--plan: './tree//file' is inside 'tree' and would be counted twice",
         ),
         ("-r|--max-delete=9|tree|tree-1|../work/tree/", "--max-delete: 'tree' is given twice"),
     ],

@@ -419,7 +419,7 @@ class Copier:
         new content.
         """
         if are_same(fd, creation.fd):
-            raise EntryError(SAME_FILE, "it and its copy are the same file")
+            raise EntryError(SAME_FILE, "the source and its copy are the same file")
         withdraw(creation.fd, status, self._settings.keep, self._held(fd, creation), rewritten=True)
         os.ftruncate(creation.fd, 0)
 

@@ -328,7 +328,7 @@ def _check_open(fd: int, source: os.stat_result) -> None:
 
 def _refuse_source(old: os.stat_result, source: os.stat_result) -> None:
     if (old.st_dev, old.st_ino) == (source.st_dev, source.st_ino):
-        raise EntryError(SAME_FILE, "it and its copy are the same file")
+        raise EntryError(SAME_FILE, "the source and its copy are the same file")
 
 
 def stays(

@@ -158,9 +158,9 @@ def none_found(roots: Sequence[CopyRoot], target: bytes) -> str:
     root, *more_roots = roots
     goes = root.target_shown
     if more_roots or root.kind != DIRECTORY or goes.rstrip(b"/") == target.rstrip(b"/"):
-        return "no checkpoint found: starting"
+        return "no checkpoint found: starting a new copy"
     return (
-        f"no checkpoint found: starting; '{show(target)}' exists, so the copy goes to "
+        f"no checkpoint found: starting a new copy; '{show(target)}' exists, so the copy goes to "
         f"'{show(goes)}': add -T to make '{show(target)}' the copy"
     )
 
@@ -211,7 +211,7 @@ def words_of(error: CheckpointError) -> str:
     goes_on = "to continue, add --resume; to start over, --restart"
     return {
         RefusalReason.UNREACHABLE: f"{what}: {detail}",
-        RefusalReason.NOT_TRUSTED: f"{what} is writable by others",
+        RefusalReason.NOT_TRUSTED: f"{what} is writable by other users",
         RefusalReason.NEWER: f"{what} was written by a newer version of pcircle",
         RefusalReason.JUST_CREATED: f"{busy}: '{path}' was just created",
         RefusalReason.BUSY: f"{busy}: {what} is locked {detail}".rstrip(),
@@ -251,7 +251,7 @@ def _distrust(distrust: DiscardReason, target: bytes) -> str:
         DiscardReason.OTHER_VERSION: "was created by another version of pcircle and is ignored: "
         "everything is copied again",
         DiscardReason.OTHER_TARGET: (
-            f"is ignored: '{show(target)}' is now another directory, or its mark file was "
+            f"is ignored: '{show(target)}' is now a different directory, or its mark file was "
             "removed; everything is copied again"
         ),
         DiscardReason.DAMAGED: "is damaged and cannot be resumed; temporary files may remain",
@@ -264,7 +264,7 @@ def how_far(counts: journal.NamedCounts) -> str:
     The counts include items in progress, which have no records and are processed again.
     """
     if not counts:
-        return "nothing was committed yet"
+        return "nothing had been committed"
     done = totals(counts)
     copied = done.settled - done.failed
     return f"{plural(copied, 'entry', 'entries')}, {format_size(done.bytes_done)} copied"

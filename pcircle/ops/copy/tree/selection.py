@@ -76,7 +76,7 @@ def refuse_cycle(
     if stat.S_ISLNK(name_status.st_mode):
         roots = copies.roots()
         if any(identity in roots for identity in directory_and_ancestors(found.fd)):
-            raise EntryError(LOOP, "it leads into the copy that is being made")
+            raise EntryError(LOOP, "it leads into the copy being made")
 
 
 Blocks = Callable[[bytes, int], Iterator[Block]]

@@ -136,7 +136,10 @@ class Verifier(WorkerPart):
             path = join_path(item.path, name)
             if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
                 self._remark(
-                    item.root, path, "{}: first read-back differed; second matched", context
+                    item.root,
+                    path,
+                    "{}: the first read-back differed, but the second matched",
+                    context,
                 )
                 return CopyResult()
             again = self._copy_again(item, name, seen.digest, lease.fd, own)
@@ -196,7 +199,7 @@ class Verifier(WorkerPart):
                 if self._is_there(partial(read, item.digest)):
                     pass
                 elif self._is_there(partial(read, item.digest)):
-                    text = "{}: first read-back differed; second matched"
+                    text = "{}: the first read-back differed, but the second matched"
                     self._remark(chunk.root, path, text, context)
                 else:
                     self._copy_part_again(chunk, lease.fd, context)
@@ -248,7 +251,7 @@ class Verifier(WorkerPart):
     def _check_signed(self, digest: bytes, signed: bytes) -> None:
         """Raise Changed if a repeated copy differs from the content that was signed."""
         if self._signer is not None and digest != signed:
-            raise Changed("content differs from the first read")
+            raise Changed("the content differs from the first read")
 
     def _remark(self, root: int, path: bytes, text: str, context: Context[Item]) -> None:
         shown = self._accounts.failure(root, path, VERIFYING, OSError()).path

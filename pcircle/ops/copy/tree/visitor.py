@@ -361,7 +361,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
     ) -> None:
         """Raise EntryError if the directory is the copy itself, or would close a cycle of links."""
         if source.identity == holder.place.copy:
-            raise EntryError(LOOP, "it is the copy that is being made")
+            raise EntryError(LOOP, "it is the copy being made")
         if self._plan.follow:
             where = opened.root, opened.path, ancestors_of(holder)
             refuse_cycle(where, source, self._sides.sources, self._sides.targets)

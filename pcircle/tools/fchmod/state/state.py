@@ -171,7 +171,7 @@ _TOO_LONG = b"x" * 5000  # longer than any valid path
 _FLAGS = os.O_PATH | os.O_CLOEXEC
 ITSELF = _FLAGS | os.O_NOFOLLOW
 """The flags to open an entry with O_PATH without following a link."""
-_IS_LINK = "it is a symbolic link now"
+_IS_LINK = "it is now a symbolic link"
 _READ_SEARCH, _OVERRIDE = 2, 1  # bits of CapEff
 
 

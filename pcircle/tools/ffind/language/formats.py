@@ -118,7 +118,7 @@ def _directive(text: bytes, at: int, warnings: list[str]) -> tuple[FormatPiece, 
     if letter in TWO and end + 1 < len(text):
         kind = text[end + 1 : end + 2]
         if not kind.isascii() or not kind.decode().isprintable():
-            raise ValueError("-printf: unknown format of a time")
+            raise ValueError("-printf: unknown time format")
         return FormatPiece(b"", letter.decode(), kind.decode(), flags), end + 2
     warnings.append(f"-printf: unknown directive %{chr(letter[0])!a}")
     return FormatPiece(text[at : end + 1]), end + 1

@@ -85,7 +85,7 @@ class _Parser:
         names = names_of(expression)
         if "delete" in names and "prune" in names and not self._reader.explicit_depth:
             token = next(candidate for candidate in self._tokens if candidate.name == "prune")
-            text = "-prune does nothing with -depth, which -delete implies"
+            text = "-prune has no effect with -depth, which -delete implies"
             raise self._refuse(token, f"{text}; if this is intended, add -depth")
 
     def _read(self, token: Token) -> ExpressionNode:

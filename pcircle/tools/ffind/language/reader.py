@@ -110,7 +110,7 @@ class ExpressionReader:
         try:
             re.compile(translated)
         except (re.error, RecursionError) as error:
-            raise ValueError(f"not a regular expression: {error}") from None
+            raise ValueError(f"invalid regular expression: {error}") from None
         return ExpressionNode("regex", (os.fsencode(text), int(name.startswith("i")), self._syntax))
 
     def _days(self, name: str, text: str) -> ExpressionNode:
@@ -168,7 +168,7 @@ class ExpressionReader:
         letters = text.split(",")
         for letter in letters:
             if len(letter) != 1 or letter not in KINDS:
-                raise ValueError(f"-{name}: must be a list of {', '.join(KINDS)}")
+                raise ValueError(f"-{name}: must be a comma-separated list of {', '.join(KINDS)}")
         if len(set(letters)) < len(letters):
             raise ValueError(f"-{name}: a type is given twice")
         return ExpressionNode(name, ("".join(letters),))
@@ -189,7 +189,7 @@ class ExpressionReader:
         kind = text[0] if text[:1] in ("-", "/", "+") else "="
         letters = text[1:] if kind != "=" else text
         if not set(letters) <= set(_FLAGS):
-            raise ValueError("-flags: unknown letter; they are those of chattr(1)")
+            raise ValueError("-flags: unknown letter; the letters are those of chattr(1)")
         return ExpressionNode("flags", ("/" if kind == "+" else kind, letters))
 
     def _stripe_size(self, name: str, text: str) -> ExpressionNode:
@@ -260,14 +260,16 @@ def _refuse_commands_of_others() -> None:
     if relative is not None:
         shown = show(os.fsencode(relative))
         raise ValueError(
-            f"-execdir: '{shown}' in PATH would run files of the searched directories; remove it"
+            f"-execdir: '{shown}' in PATH would run files from the searched directories; remove it"
         )
 
 
 def permissions(text: str) -> tuple[int, int]:
     """Return the bits of a mode for files and directories. Raise ValueError if it is invalid."""
     if re.match(r"\+[0-7]", text):
-        raise ValueError(f"-perm: invalid mode '{_shown(text)}'; for any of the bits: /{text[1:]}")
+        raise ValueError(
+            f"-perm: invalid mode '{_shown(text)}'; to match any of the bits, write /{text[1:]}"
+        )
     try:
         mode = parse_mode(text)
     except ValueError as error:

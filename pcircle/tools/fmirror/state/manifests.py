@@ -183,7 +183,7 @@ class ManifestSurvey(TreeProgram):
         if options.quiet:
             return
         if why:
-            self.remark(f"all of the target is examined: {why}")
+            self.remark(f"examining the entire target: {why}")
             return
         path = self.manifest
         made = time.strftime("%Y-%m-%d %H:%M", time.localtime(os.stat(path).st_mtime))

@@ -52,7 +52,7 @@ def other_target(options: MirrorOptions, known: MirrorState) -> str:
     """Return why the target is not in the state of the last complete run, or an empty string."""
     target = options.target
     if state.identity_if_readable(target) != known.target:
-        return "the target is not the directory of the last complete run"
+        return "the target is not the directory that the last complete run used"
     if not frozenset(kept_words(options.keep)) <= known.compared:
         return "the last complete run kept fewer attributes"
     if not state.has_same_owners(known, options.keep.given):

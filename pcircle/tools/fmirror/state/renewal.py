@@ -225,7 +225,7 @@ def renew(
     done = run_tool(program, options)
     if survey.is_first and not survey.used and not options.quiet:
         hint = "to create one, run fsum -o"
-        complain(f"no new manifest was written because all of the target was examined: {hint}")
+        complain(f"no new manifest was written because the entire target was examined: {hint}")
     elif (survey.is_first and not whole) or done == EntriesFailed.exit_code:
         complain("no new manifest was written because some entries failed")
     if program.renewal is None:

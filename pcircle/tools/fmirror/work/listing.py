@@ -85,7 +85,7 @@ class DirectoryProbe:
                     with suppress(OSError):  # only the owner of a directory may set its times
                         os.utime(fd, ns=ns)
         if are_one:
-            raise EntryError(SAME_FILE, "its directory in A and the one in B are the same")
+            raise EntryError(SAME_FILE, "its directories in A and B are the same")
         self._last = pair
 
     def _appears_in(self, here: int, there: int) -> bool:

@@ -197,7 +197,7 @@ class MirrorOverwritePolicy:
         if self.leaves(source, old):
             with error_context("create the copy of"):
                 raise FileExistsError(
-                    errno.EEXIST, "an entry of another kind has its name and is kept"
+                    errno.EEXIST, "an entry of a different kind has the same name and is kept"
                 )
 
     def status_differences(self, source: Status, old: Status) -> int:

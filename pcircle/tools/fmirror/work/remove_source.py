@@ -171,7 +171,7 @@ def _refuse_same(source: os.stat_result, copy: os.stat_result, fds: tuple[int, i
     one_directory = (here.st_ino, here.st_ctime_ns) == (there.st_ino, there.st_ctime_ns)
     one_file = (source.st_ino, source.st_ctime_ns) == (copy.st_ino, copy.st_ctime_ns)
     if one_directory or (one_file and source.st_nlink == 1):
-        raise EntryError(SAME_FILE, "it and its copy are the same file")
+        raise EntryError(SAME_FILE, "the source and its copy are the same file")
 
 
 def _is_same(now: os.stat_result, before: os.stat_result) -> bool:

@@ -88,7 +88,7 @@ def read(path: str | bytes) -> Profile:
         raise UsageError(f"'{name}' is not a profile")
     if int(head[1]) > VERSION:
         raise UsageError(
-            f"'{name}' is of version {int(head[1])}, which is newer than this fprof can read "
+            f"'{name}' has version {int(head[1])}, which is newer than this fprof can read "
             f"({VERSION})"
         )
     body = data[head.end() :]

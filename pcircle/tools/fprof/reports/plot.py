@@ -54,7 +54,7 @@ def _sums(axes: Any, labels: list[str], report: ProfileReport) -> None:
         ("of the bytes", _ORANGE, [size_bin.bytes_share for size_bin in bins]),
     ):
         axes.plot([100 * size_bin for size_bin in accumulate(shares)], color=color, label=name)
-    axes.set_title("share in files up to a size")
+    axes.set_title("share in files up to this size")
     axes.set_ylabel("%")
     axes.legend()
     _ticks(axes, labels)
