@@ -172,7 +172,7 @@ def run(
     found, own = arguments_of(function, options)
     paths = [path_of(operand, f"{function}(): a path") for operand in operands]
     if one_of and all(options.get(name) in (None, False) for name in one_of):
-        raise UsageError(f"at least one action must be given, such as {', '.join(one_of[:_NAMED])}")
+        raise UsageError(f"at least one of {', '.join(one_of[:_NAMED])}, ... must be given")
     return run_words(function, [*words, *found, "--", *paths], Call(**own))
 
 

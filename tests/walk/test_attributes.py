@@ -223,7 +223,7 @@ def test_only_necessary_entries_are_looked_up(
         (["--min-size", "x"], "--min-size: invalid size 'x'"),
         (["--owner", "no-such-user"], "--owner: unknown 'no-such-user'"),
         (["--group", "0,"], "--group: unknown ''"),
-        (["--kind", "fl"], "--kind: invalid value 'fl': must be a list of f, d, l, p, s, b, c"),
+        (["--kind", "fl"], "--kind: invalid value 'fl': must be a comma-separated list of f, d, l"),
         (["--match", "a("], "--match: invalid value 'a(': invalid regular expression: "),
     ],
 )  # fmt: skip

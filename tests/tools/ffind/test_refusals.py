@@ -26,7 +26,7 @@ WRONG = [
     (". -size 3Q", "unknown unit", "-size 3Q"),
     (". -size x", "unknown unit", "-size x"),
     (". -mtime x", "invalid number 'x'", "-mtime x"),
-    (". -type x", "-type: must be a list of b, c, d, p, f, l, s", "-type x"),
+    (". -type x", "-type: must be a comma-separated list of b, c, d, p, f, l, s", "-type x"),
     (". -type f,f", "-type: a type is given twice", "-type f,f"),
     (". -perm u=q", "-perm: invalid mode 'u=q'", "-perm u=q"),
     (". -perm +222", "to match any of the bits, write /222", "-perm +222"),
