@@ -71,7 +71,7 @@ complete -c fcp -l sparse -d 'keep holes (auto), turn zeros into holes (always),
 complete -c fcp -l stripe -d 'Lustre layout of new files: COUNT, all, keep or default' -x -a 'keep default all'
 complete -c fcp -l bwlimit -d 'total limit on bytes per second' -x
 complete -c fcp -l ops-limit -d 'total limit on metadata operations per second' -x
-complete -c fcp -l polite -d 'limit load: busy up to LEVEL% of the time (default: 50)' -f
+complete -c fcp -l polite -d 'be busy at most LEVEL% of the time (default: 50)' -f
 complete -c fcp -l open-noatime -d 'do not update access times when reading, if permitted'
 complete -c fcp -s q -l quiet -d 'report failures only'
 complete -c fcp -s v -l verbose -d 'list copied entries (-vv: also inter-process traffic)'

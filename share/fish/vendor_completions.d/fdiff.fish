@@ -51,7 +51,7 @@ complete -c fdiff -l insecure-links -d 'follow any symbolic link when opening a 
 complete -c fdiff -s j -l jobs -d 'number of processes (per rank under MPI; default: up to 8)' -x
 complete -c fdiff -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fdiff -l threads -d 'concurrent operations per process (default: adaptive)' -x
-complete -c fdiff -l op-timeout -d 'fail entries whose file system does not respond within T' -x
+complete -c fdiff -l op-timeout -d 'give up on entries if a file system does not respond in T' -x
 complete -c fdiff -l open-noatime -d 'do not update access times when reading, if permitted'
 complete -c fdiff -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c fdiff -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x

@@ -95,7 +95,7 @@ complete -c fmirror -l sparse -d 'keep holes (auto), turn zeros into holes (alwa
 complete -c fmirror -l stripe -d 'Lustre layout of new files: COUNT, all, keep or default' -x -a 'keep default all'
 complete -c fmirror -l bwlimit -d 'total limit on bytes per second' -x
 complete -c fmirror -l ops-limit -d 'total limit on metadata operations per second' -x
-complete -c fmirror -l polite -d 'limit load: busy up to LEVEL% of the time (default: 50)' -f
+complete -c fmirror -l polite -d 'be busy at most LEVEL% of the time (default: 50)' -f
 complete -c fmirror -l open-noatime -d 'do not update access times when reading, if permitted'
 complete -c fmirror -s q -l quiet -d 'report failures only'
 complete -c fmirror -s v -l verbose -d 'list changes, as -i does (-vv: also inter-process traffic)'

@@ -18,7 +18,7 @@ end
 
 complete -c frm -l help -d 'show all options'
 complete -c frm -s h -d 'show the most commonly used options'
-complete -c frm -s r -s R -l recursive -d 'remove directories, contents first'
+complete -c frm -s r -s R -l recursive -d 'remove directories and their contents'
 complete -c frm -s f -l force -d 'ignore a PATH that does not exist'
 complete -c frm -s d -l dir -d 'remove empty directories'
 complete -c frm -s i -d 'refused, because frm never prompts; use --plan'

@@ -53,7 +53,7 @@ complete -c fsum -l insecure-links -d 'follow any symbolic link when opening a F
 complete -c fsum -s j -l jobs -d 'number of processes (per rank under MPI; default: up to 8)' -x
 complete -c fsum -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fsum -l threads -d 'concurrent operations per process (default: adaptive)' -x
-complete -c fsum -l op-timeout -d 'fail entries whose file system does not respond within T' -x
+complete -c fsum -l op-timeout -d 'give up on entries if a file system does not respond in T' -x
 complete -c fsum -l open-noatime -d 'do not update access times when reading, if permitted'
 complete -c fsum -l chunksize -d 'chunk size of large files (default: adaptive)' -x
 complete -c fsum -s q -l quiet -d 'report failures only'
