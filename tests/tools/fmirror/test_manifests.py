@@ -317,7 +317,7 @@ def test_invalid_options_are_refused(place: bytes) -> None:
     cases: list[tuple[list[str | bytes], str]] = [
         ([other], f"is a manifest of '{os.fsdecode(source)}', not of"),
         ([damaged], "line 5: checksum mismatch"),
-        ([a_file], "is a manifest of a file"),
+        ([a_file], "is the manifest of a file"),
         ([source + b"/file"], "not an fsum manifest"),
         ([place + b"/missing"], "cannot read"),
         ([manifest, "--files-from=-"], "cannot be combined with --files-from"),
