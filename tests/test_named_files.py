@@ -125,7 +125,7 @@ def _plant(path: Path, target: str) -> str:
 
 
 def _run(program: tuple[str, ...], *arguments: str, launcher: Launcher = ONE) -> Finished:
-    with Run(launcher, *arguments, program=program) as run:
+    with Run(None if "--merge" in arguments else launcher, *arguments, program=program) as run:
         return run.finish()
 
 
@@ -307,7 +307,7 @@ def test_an_unreplaceable_file_is_refused_before_any_work() -> None:
         os.seteuid(OTHER)
         try:
             check(str(Path(name) / "new"))
-            with pytest.raises(UsageError, match="another user, in a sticky directory"):
+            with pytest.raises(UsageError, match="another user and is in a sticky directory"):
                 check(str(report))
         finally:
             os.seteuid(0)

@@ -102,9 +102,8 @@ def copy_files(
     attributes that copies do not get.
 
     If `contents_bytes` is not 0, the contents of all files are returned as well, one after another;
-    undefined bytes may follow. Files are not tried if their contents may not fit in that many
-    bytes. In this case `contents_bytes` must be more than `max_bytes`, and `max_range_bytes` must
-    be 0.
+    undefined bytes may follow. Files are not tried if their contents may not fit. In this case
+    `contents_bytes` must be more than `max_bytes`, and `max_range_bytes` must be 0.
 
     No files are tried after the first one that is not plain or fails; its copy is removed.
     """
