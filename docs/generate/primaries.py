@@ -23,7 +23,7 @@ Operators
 -or, -o | either; the second only if the first is false
 -exclude | neither evaluate nor enter entries that match the next primary
 Options of the search
--P | follow no symbolic links (default)
+-P | never follow symbolic links (default)
 -H | follow symbolic links given as PATH
 -L, -follow | follow all symbolic links
 -O | accepted and ignored: -O0 to -O3

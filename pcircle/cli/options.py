@@ -258,7 +258,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--stats",
         action="count",
         default=0,
-        help="print a table of the processes (twice: with their traffic)",
+        help="print a table of processes (given twice: with traffic)",
     )
     progress: Mode = option(
         "--progress",

@@ -172,7 +172,7 @@ class ChangeKeywords(WalkKeywords, total=False):
     changes: bool
     """list changed entries"""
     silent: bool
-    """omit messages about EPERM (twice: do not exit with 1)"""
+    """omit messages about EPERM (given twice: do not exit with 1)"""
     progress: Callable[[ProgressView], object] | None
     """receives views of the running job"""
     stdout: Callable[[bytes], object] | None
@@ -780,7 +780,7 @@ class SignKeywords(WalkKeywords, total=False):
     output: AnyPath | None
     """also write a manifest of all entries"""
     checksums: str | None
-    """with -o, also record sha256, md5, ... of files for --export"""
+    """with -o, record checksums of files that --export will need"""
     force: bool
     """with -o, replace an existing file"""
     one_file_system: bool

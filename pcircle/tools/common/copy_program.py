@@ -263,7 +263,7 @@ class CopyProgram(ToolProgram):
         end = b""
         if options.list_out is not None:
             if len(roots) != 1 or roots[0].kind != DIRECTORY:
-                raise UsageError("--list-out requires one SRC, a directory")
+                raise UsageError("--list-out requires exactly one SRC, which must be a directory")
             end = b"\0" if options.null else b"\n"
         word = self.said if options.verbose and not options.dry else ""
         return ActionOutput(options.json_lines is not None, end, word)
@@ -526,7 +526,7 @@ def _listed(
 ) -> Lists:
     """Return the paths of `--files-from`. Raise UsageError if they cannot be read."""
     if len(roots) != 1 or roots[0].kind != DIRECTORY:
-        raise UsageError("--files-from requires one SRC, a directory")
+        raise UsageError("--files-from requires exactly one SRC, which must be a directory")
     paths = read_paths(
         name, null=options.null, whole=options.recursive, note=note, complete=complete
     )

@@ -146,7 +146,7 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
         dest="hides_denied",
         action="count",
         default=0,
-        help="omit messages about EPERM (twice: do not exit with 1)",
+        help="omit messages about EPERM (given twice: do not exit with 1)",
     )
 
     @property

@@ -55,7 +55,7 @@ class SumOptions(CommonOptions):
         metavar="NAME",
         requires=("output",),
         excludes=("check", "rot", "update"),
-        help="with -o, also record sha256, md5, ... of files for --export",
+        help="with -o, record checksums of files that --export will need",
     )
     force: bool = option("--force", requires=("output",), help="with -o, replace an existing file")
     _one = CommonOptions.ONE_FILE_SYSTEM

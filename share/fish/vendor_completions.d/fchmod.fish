@@ -70,7 +70,7 @@ complete -c fchmod -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c fchmod -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c fchmod -s q -l quiet -d 'report failures only'
 complete -c fchmod -s v -l verbose -d 'list all entries'
-complete -c fchmod -l stats -d 'print a table of the processes (twice: with their traffic)'
+complete -c fchmod -l stats -d 'print a table of processes (given twice: with traffic)'
 complete -c fchmod -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fchmod -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fchmod -l json -d 'write the result as JSON (-: standard output)' -r -F
@@ -80,5 +80,5 @@ complete -c fchmod -l version -d 'show the version'
 complete -c fchmod -l list-out -d 'write a list of the changed entries, for --files-from' -r -F
 complete -c fchmod -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F
 complete -c fchmod -s c -l changes -d 'list changed entries'
-complete -c fchmod -s f -l silent -d 'omit messages about EPERM (twice: do not exit with 1)'
+complete -c fchmod -s f -l silent -d 'omit messages about EPERM (given twice: do not exit with 1)'
 complete -c fchmod -n 'not string match -qv -- \'-*\' - (commandline -poc)[2..-1]' -f

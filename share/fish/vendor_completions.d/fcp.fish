@@ -75,7 +75,7 @@ complete -c fcp -l polite -d 'be busy at most LEVEL% of the time (default: 50)' 
 complete -c fcp -l open-noatime -d 'do not update access times when reading, if permitted'
 complete -c fcp -s q -l quiet -d 'report failures only'
 complete -c fcp -s v -l verbose -d 'list copied entries (-vv: also inter-process traffic)'
-complete -c fcp -l stats -d 'print a table of the processes (twice: with their traffic)'
+complete -c fcp -l stats -d 'print a table of processes (given twice: with traffic)'
 complete -c fcp -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fcp -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fcp -l json -d 'write the result as JSON (-: standard output)' -r -F

@@ -57,7 +57,7 @@ complete -c fdiff -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c fdiff -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c fdiff -s q -l quiet -d 'report failures only'
 complete -c fdiff -s v -l verbose -d 'report what was compared (-vv: also inter-process traffic)'
-complete -c fdiff -l stats -d 'print a table of the processes (twice: with their traffic)'
+complete -c fdiff -l stats -d 'print a table of processes (given twice: with traffic)'
 complete -c fdiff -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fdiff -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fdiff -l json -d 'write the result as JSON (-: standard output)' -r -F

@@ -45,7 +45,7 @@ complete -c ffind -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c ffind -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c ffind -s q -l quiet -d 'report failures only'
 complete -c ffind -s v -l verbose -d 'report what was done (-vv: also inter-process traffic)'
-complete -c ffind -l stats -d 'print a table of the processes (twice: with their traffic)'
+complete -c ffind -l stats -d 'print a table of processes (given twice: with traffic)'
 complete -c ffind -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c ffind -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c ffind -l json -d 'write the result as JSON (-: standard output)' -r -F
@@ -58,7 +58,7 @@ complete -c ffind -o not -d 'true if the next primary is false, like !'
 complete -c ffind -o and -o a -d 'both; the default between two primaries'
 complete -c ffind -o or -o o -d 'either; the second only if the first is false'
 complete -c ffind -o exclude -d 'neither evaluate nor enter entries that match the next primary'
-complete -c ffind -o P -d 'follow no symbolic links (default)'
+complete -c ffind -o P -d 'never follow symbolic links (default)'
 complete -c ffind -o H -d 'follow symbolic links given as PATH'
 complete -c ffind -o L -o follow -d 'follow all symbolic links'
 complete -c ffind -o O0 -o O1 -o O2 -o O3 -d 'accepted and ignored: -O0 to -O3'

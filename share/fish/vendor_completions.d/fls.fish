@@ -77,7 +77,7 @@ complete -c fls -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c fls -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c fls -s q -l quiet -d 'report failures only'
 complete -c fls -s v -l verbose -d 'report what was done (-vv: also inter-process traffic)'
-complete -c fls -l stats -d 'print a table of the processes (twice: with their traffic)'
+complete -c fls -l stats -d 'print a table of processes (given twice: with traffic)'
 complete -c fls -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fls -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fls -l json -d 'write one JSON row per entry (-: standard output)' -r -F

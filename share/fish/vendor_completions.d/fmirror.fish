@@ -99,7 +99,7 @@ complete -c fmirror -l polite -d 'be busy at most LEVEL% of the time (default: 5
 complete -c fmirror -l open-noatime -d 'do not update access times when reading, if permitted'
 complete -c fmirror -s q -l quiet -d 'report failures only'
 complete -c fmirror -s v -l verbose -d 'list changes, as -i does (-vv: also inter-process traffic)'
-complete -c fmirror -l stats -d 'print a table of the processes (twice: with their traffic)'
+complete -c fmirror -l stats -d 'print a table of processes (given twice: with traffic)'
 complete -c fmirror -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fmirror -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fmirror -l json -d 'write the result as JSON (-: standard output)' -r -F

@@ -62,7 +62,7 @@ complete -c fprof -l threads -d 'concurrent operations per process (default: ada
 complete -c fprof -l op-timeout -d 'give up on entries if a file system does not respond in T' -x
 complete -c fprof -s q -l quiet -d 'report failures only'
 complete -c fprof -s v -l verbose -d 'list the entries that are read, and print a summary'
-complete -c fprof -l stats -d 'print a table of the processes (twice: with their traffic)'
+complete -c fprof -l stats -d 'print a table of processes (given twice: with traffic)'
 complete -c fprof -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fprof -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fprof -l json -d 'write the result as JSON (-: standard output)' -r -F

@@ -63,7 +63,7 @@ complete -c frm -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c frm -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c frm -s q -l quiet -d 'report failures only'
 complete -c frm -s v -l verbose -d 'list removed entries (-vv: also inter-process traffic)'
-complete -c frm -l stats -d 'print a table of the processes (twice: with their traffic)'
+complete -c frm -l stats -d 'print a table of processes (given twice: with traffic)'
 complete -c frm -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c frm -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c frm -l json -d 'write the result as JSON (-: standard output)' -r -F

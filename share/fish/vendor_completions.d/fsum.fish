@@ -21,7 +21,7 @@ complete -c fsum -s h -d 'show the most commonly used options'
 complete -c fsum -s a -l algorithm -d 'digest: xxh128 (default), sha256, sha512, blake2b, blake3' -x -a 'xxh128 md5 sha1 sha224 sha256 sha384 sha512 blake2b blake3'
 complete -c fsum -l format -d 'pcsig, or coreutils: one line per file, like sha256sum' -x -a 'pcsig coreutils'
 complete -c fsum -s o -l output -d 'also write a manifest of all entries' -r -F
-complete -c fsum -l checksums -d 'with -o, also record sha256, md5, ... of files for --export' -x
+complete -c fsum -l checksums -d 'with -o, record checksums of files that --export will need' -x
 complete -c fsum -l force -d 'with -o, replace an existing file'
 complete -c fsum -s x -l one-file-system -d 'stay on one file system'
 complete -c fsum -s c -l check -d 'compare a tree with a manifest or checksum list' -r -F
@@ -58,7 +58,7 @@ complete -c fsum -l open-noatime -d 'do not update access times when reading, if
 complete -c fsum -l chunksize -d 'chunk size of large files (default: adaptive)' -x
 complete -c fsum -s q -l quiet -d 'report failures only'
 complete -c fsum -s v -l verbose -d 'list the entries that are read, and print a summary'
-complete -c fsum -l stats -d 'print a table of the processes (twice: with their traffic)'
+complete -c fsum -l stats -d 'print a table of processes (given twice: with traffic)'
 complete -c fsum -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fsum -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fsum -l json -d 'write the result as JSON (-: standard output)' -r -F

@@ -209,10 +209,13 @@ def test_invalid_options_are_refused(source: bytes, place: bytes) -> None:
         (["-0", "--files-from", listed, source, target], "contains '..'"),
         (["--files-from", listed, source, target], "NUL"),
         (["--files-from", place + b"/none", source, target], "No such file"),
-        (["--files-from", listed, listed, target], "--files-from requires one SRC, a directory"),
+        (
+            ["--files-from", listed, listed, target],
+            "--files-from requires exactly one SRC, which must be a directory",
+        ),
         (
             ["--files-from", listed, source, source + b"/wide", place],
-            "--files-from requires one SRC, a directory",
+            "--files-from requires exactly one SRC, which must be a directory",
         ),
         (
             ["--files-from", listed, "--retry-from", listed, source, target],

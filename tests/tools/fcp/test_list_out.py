@@ -103,7 +103,9 @@ def test_refused_lists(case: str, place: bytes) -> None:
     refused = run_fcp(TWO, "--list-out", paths, *more, given, place + b"/into")
     assert refused.code == 2, refused.said
     said = (
-        "cannot be combined with --verify" if case == "verify" else "requires one SRC, a directory"
+        "cannot be combined with --verify"
+        if case == "verify"
+        else "requires exactly one SRC, which must be a directory"
     )
     assert f"--list-out {said}" in refused.said
     assert not os.path.exists(paths)
