@@ -142,7 +142,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--files-from",
         metavar="FILE",
         same_on_resume="listed",
-        help="only the paths below {root} that FILE lists (-: stdin)",
+        help="only the paths below {root} listed in FILE (-: stdin)",
     )
     null: bool = option("-0", "--null", help="end list entries with NUL, not newline")
     newer_than: Moment | None = option(

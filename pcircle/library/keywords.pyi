@@ -144,7 +144,7 @@ class ChangeKeywords(WalkKeywords, total=False):
     preserve_root: bool
     """refuse -R on / (default)"""
     files_from: AnyPath | None
-    """only the paths below PATH that FILE lists (-: stdin)"""
+    """only the paths below PATH listed in FILE (-: stdin)"""
     null: bool
     """end list entries with NUL, not newline"""
     of_owner: str | None
@@ -190,7 +190,7 @@ class CheckKeywords(WalkKeywords, total=False):
     strict: bool
     """accepted as in sha256sum; malformed lines always fail"""
     files_from: AnyPath | None
-    """only the paths below PATH that FILE lists (-: stdin)"""
+    """only the paths below PATH listed in FILE (-: stdin)"""
     null: bool
     """end list entries with NUL, not newline"""
     owner: str | None
@@ -238,7 +238,7 @@ class CompareKeywords(WalkKeywords, total=False):
     first: bool
     """stop at the first difference"""
     files_from: AnyPath | None
-    """only the paths below A that FILE lists (-: stdin)"""
+    """only the paths below A listed in FILE (-: stdin)"""
     null: bool
     """end list entries with NUL, not newline"""
     owner: str | None
@@ -305,7 +305,7 @@ class CopyKeywords(WalkKeywords, total=False):
     dry_run: bool
     """show what would be done (with -v: list the entries)"""
     files_from: AnyPath | None
-    """only the paths below SRC that FILE lists (-: stdin)"""
+    """only the paths below SRC listed in FILE (-: stdin)"""
     null: bool
     """end list entries with NUL, not newline"""
     owner: str | None
@@ -409,7 +409,7 @@ class EntriesKeywords(WalkKeywords, total=False):
     sum: bool
     """add the signature of each file, as printed by fsum"""
     files_from: AnyPath | None
-    """only the paths below PATH that FILE lists (-: stdin)"""
+    """only the paths below PATH listed in FILE (-: stdin)"""
     null: bool
     """end list entries and printed lines with NUL, not newline"""
     owner: str | None
@@ -590,7 +590,7 @@ class MirrorKeywords(WalkKeywords, total=False):
     state_dir: AnyPath | None
     """directory for saved state (default: next to B)"""
     files_from: AnyPath | None
-    """only the paths below A that FILE lists (-: stdin)"""
+    """only the paths below A listed in FILE (-: stdin)"""
     null: bool
     """end list entries with NUL, not newline"""
     owner: str | None
@@ -678,7 +678,7 @@ class ProfileKeywords(WalkKeywords, total=False):
     one_file_system: bool
     """stay on one file system"""
     files_from: AnyPath | None
-    """only the paths below PATH that FILE lists (-: stdin)"""
+    """only the paths below PATH listed in FILE (-: stdin)"""
     null: bool
     """end list entries with NUL, not newline"""
     owner: str | None
@@ -742,7 +742,7 @@ class RemoveKeywords(WalkKeywords, total=False):
     dry_run: bool
     """show what would be done (with -v: list the entries)"""
     files_from: AnyPath | None
-    """only the paths below PATH that FILE lists (-: stdin)"""
+    """only the paths below PATH listed in FILE (-: stdin)"""
     null: bool
     """end list entries with NUL, not newline"""
     owner: str | None
@@ -780,7 +780,7 @@ class SignKeywords(WalkKeywords, total=False):
     output: AnyPath | None
     """also write a manifest of all entries"""
     checksums: str | None
-    """with -o, record checksums of files that --export will need"""
+    """with -o, also record the checksums that --export needs"""
     force: bool
     """with -o, replace an existing file"""
     one_file_system: bool
@@ -788,7 +788,7 @@ class SignKeywords(WalkKeywords, total=False):
     update: AnyPath | None
     """update MANIFEST, reading only changed files"""
     files_from: AnyPath | None
-    """only the paths below PATH that FILE lists (-: stdin)"""
+    """only the paths below PATH listed in FILE (-: stdin)"""
     null: bool
     """end list entries with NUL, not newline"""
     owner: str | None

@@ -440,7 +440,7 @@ class _Verifier:
         if pending is None:
             raise ValueError("its directory is not listed, or listed twice")
         if line != _heading(pending[0]):
-            raise ValueError("expected the section of a different directory")
+            raise ValueError("a section belongs to a different directory than expected")
         self._path, self._wanted = pending
         self._name, self._count, self._directories, self._inside = b"", 0, 0, True
         self._begin = self._at + len(line)

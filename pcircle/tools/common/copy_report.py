@@ -75,7 +75,8 @@ class Signatures:
         if result is None or (failures and not self._failed):
             return [(shown, None) for shown in self._shown]
         if not failures and result.roots.signed != entries:
-            raise ValueError(f"{entries} entries were settled, but {result.roots.signed} signed")
+            signed = result.roots.signed
+            raise ValueError(f"{entries} entries were completed, but {signed} were signed")
         size = self._algorithm.size
         entries_found = iter_entries(b"".join(result.roots.runs), size)
         texts = {

@@ -55,7 +55,7 @@ class SumOptions(CommonOptions):
         metavar="NAME",
         requires=("output",),
         excludes=("check", "rot", "update"),
-        help="with -o, record checksums of files that --export will need",
+        help="with -o, also record the checksums that --export needs",
     )
     force: bool = option("--force", requires=("output",), help="with -o, replace an existing file")
     _one = CommonOptions.ONE_FILE_SYSTEM

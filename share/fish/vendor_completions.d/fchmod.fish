@@ -46,7 +46,7 @@ complete -c fchmod -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fchmod -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fchmod -l include -d 'include entries that match GLOB' -x
 complete -c fchmod -l include-from -d 'read include patterns from FILE' -r -F
-complete -c fchmod -l files-from -d 'only the paths below PATH that FILE lists (-: stdin)' -r -F
+complete -c fchmod -l files-from -d 'only the paths below PATH listed in FILE (-: stdin)' -r -F
 complete -c fchmod -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fchmod -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fchmod -l older-than -d 'only entries that are not newer than T' -x

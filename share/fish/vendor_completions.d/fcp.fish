@@ -35,7 +35,7 @@ complete -c fcp -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fcp -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fcp -l include -d 'include entries that match GLOB' -x
 complete -c fcp -l include-from -d 'read include patterns from FILE' -r -F
-complete -c fcp -l files-from -d 'only the paths below SRC that FILE lists (-: stdin)' -r -F
+complete -c fcp -l files-from -d 'only the paths below SRC listed in FILE (-: stdin)' -r -F
 complete -c fcp -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fcp -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fcp -l older-than -d 'only entries that are not newer than T' -x

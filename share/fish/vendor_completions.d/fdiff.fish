@@ -32,7 +32,7 @@ complete -c fdiff -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fdiff -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fdiff -l include -d 'include entries that match GLOB' -x
 complete -c fdiff -l include-from -d 'read include patterns from FILE' -r -F
-complete -c fdiff -l files-from -d 'only the paths below A that FILE lists (-: stdin)' -r -F
+complete -c fdiff -l files-from -d 'only the paths below A listed in FILE (-: stdin)' -r -F
 complete -c fdiff -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fdiff -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fdiff -l older-than -d 'only entries that are not newer than T' -x

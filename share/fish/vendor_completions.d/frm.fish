@@ -40,7 +40,7 @@ complete -c frm -l exclude -d 'exclude entries that match GLOB' -x
 complete -c frm -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c frm -l include -d 'include entries that match GLOB' -x
 complete -c frm -l include-from -d 'read include patterns from FILE' -r -F
-complete -c frm -l files-from -d 'only the paths below PATH that FILE lists (-: stdin)' -r -F
+complete -c frm -l files-from -d 'only the paths below PATH listed in FILE (-: stdin)' -r -F
 complete -c frm -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c frm -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c frm -l older-than -d 'only entries that are not newer than T' -x

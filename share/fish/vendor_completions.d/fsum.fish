@@ -21,7 +21,7 @@ complete -c fsum -s h -d 'show the most commonly used options'
 complete -c fsum -s a -l algorithm -d 'digest: xxh128 (default), sha256, sha512, blake2b, blake3' -x -a 'xxh128 md5 sha1 sha224 sha256 sha384 sha512 blake2b blake3'
 complete -c fsum -l format -d 'pcsig, or coreutils: one line per file, like sha256sum' -x -a 'pcsig coreutils'
 complete -c fsum -s o -l output -d 'also write a manifest of all entries' -r -F
-complete -c fsum -l checksums -d 'with -o, record checksums of files that --export will need' -x
+complete -c fsum -l checksums -d 'with -o, also record the checksums that --export needs' -x
 complete -c fsum -l force -d 'with -o, replace an existing file'
 complete -c fsum -s x -l one-file-system -d 'stay on one file system'
 complete -c fsum -s c -l check -d 'compare a tree with a manifest or checksum list' -r -F
@@ -35,7 +35,7 @@ complete -c fsum -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fsum -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fsum -l include -d 'include entries that match GLOB' -x
 complete -c fsum -l include-from -d 'read include patterns from FILE' -r -F
-complete -c fsum -l files-from -d 'only the paths below PATH that FILE lists (-: stdin)' -r -F
+complete -c fsum -l files-from -d 'only the paths below PATH listed in FILE (-: stdin)' -r -F
 complete -c fsum -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fsum -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fsum -l older-than -d 'only entries that are not newer than T' -x
