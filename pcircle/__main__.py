@@ -1,4 +1,4 @@
-"""The command `pcircle`, also `python -m pcircle`: it lists the tools, or runs one of them.
+"""The `pcircle` command, also `python -m pcircle`: lists the tools, or runs one of them.
 
 `pcircle fcp ...` is `fcp ...`, for installations where the tools are not on PATH, or where other
 programs have their names.

@@ -79,7 +79,7 @@ class Action(msgspec.Struct, frozen=True):
     """A line of the action log: an action on an entry, and its state.
 
     `path` is relative to PATH number `root`, and `.` for the root itself; a path that is not UTF-8
-    is stored in `path_b64`. `kind` is a letter of `find -type`, and `t` is the time in seconds
+    is stored in `path_b64`. `kind` is a letter as in `find -type`, and `t` is the time in seconds
     since the rank started.
     """
 
@@ -99,7 +99,7 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class ActionLog:
-    """The actions of one worker thread. With `planned`, they are only planned."""
+    """The actions of one worker thread. With `planned`, they are planned but not carried out."""
 
     def __init__(
         self,

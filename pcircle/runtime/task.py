@@ -90,7 +90,7 @@ class EngineChannel(Protocol[I_contra]):
 
 
 class Context(Generic[I_contra]):
-    """The interface through which `process` and `join` act on the job, on the worker thread.
+    """The interface that `process` and `join` use on the worker thread to act on the job.
 
     `spawn` and `note` may be called any number of times. Early calls are better, because spawned
     items can be stolen at once. `ticket` identifies the item on this rank for `resume`.

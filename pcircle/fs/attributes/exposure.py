@@ -34,7 +34,7 @@ _EITHER_GROUP = -1  # stands for the owning group while it changes
 
 
 class Rights(msgspec.Struct, frozen=True):
-    """The rights of each user and group to an entry: its ACL with the mask applied.
+    """The permissions that each user and group has on an entry: its ACL with the mask applied.
 
     `groups` include the owning group.
     """

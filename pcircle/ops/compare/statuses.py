@@ -114,7 +114,7 @@ class StatusComparer:
         return found & fields
 
     def compare_blocks(self, a: Table, b: Table, count: int) -> dict[int, int]:
-        """Return the differences of the first `count` pairs in two blocks, by index.
+        """Compare the first `count` pairs of two blocks, and return the differences by index.
 
         Equal pairs are omitted. Both blocks must contain the same names in the same order.
         """

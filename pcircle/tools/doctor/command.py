@@ -1,4 +1,4 @@
-"""The command `pcircle doctor`, which collects all facts and writes the report."""
+"""The `pcircle doctor` command, which collects all facts and writes the report."""
 
 from __future__ import annotations
 

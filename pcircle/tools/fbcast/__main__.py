@@ -1,4 +1,4 @@
-"""The command `fbcast`, also available as `python -m pcircle.tools.fbcast`."""
+"""The `fbcast` command, also available as `python -m pcircle.tools.fbcast`."""
 
 from __future__ import annotations
 

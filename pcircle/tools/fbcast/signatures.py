@@ -23,7 +23,7 @@ Beat: TypeAlias = Callable[[], None]
 
 
 def digest(data: bytes) -> bytes:
-    """Return the digest of a chunk, by which accidental damage is detected."""
+    """Return the digest of a chunk, used to detect accidental damage."""
     return get_algorithm(DEFAULT).digest(data)
 
 

@@ -1,4 +1,4 @@
-"""The command `fbench`, also available as `python -m pcircle.tools.fbench`."""
+"""The `fbench` command, also available as `python -m pcircle.tools.fbench`."""
 
 from __future__ import annotations
 

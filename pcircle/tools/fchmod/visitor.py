@@ -437,7 +437,7 @@ class ModeVisitor(EntryChanger):
         fd: int,
         context: ItemContext[int],
     ) -> None:
-        """Count the names of a batch, and change those that failed in it one by one."""
+        """Count the names in a batch, and retry those that failed one by one."""
         counters, done = self.counters, len(names) - len(failed)
         counters.weight += where.weight * done
         counters.sized += done
@@ -494,7 +494,7 @@ class ModeVisitor(EntryChanger):
     def _foreseen(
         self, where: Where, names: Sequence[bytes], fd: int, *, careful: bool
     ) -> Iterator[bytes]:
-        """Yield the undo records of names before they are changed; ignore names that fail."""
+        """Yield an undo record for each name before it is changed; skip unreadable names."""
         for name in names:
             with suppress(OSError):
                 bare, mark = split_mark(name) if self._plan.applies else (name, b"")

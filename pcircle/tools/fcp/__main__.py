@@ -1,4 +1,4 @@
-"""The command `fcp`, also available as `python -m pcircle.tools.fcp`."""
+"""The `fcp` command, also available as `python -m pcircle.tools.fcp`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `fdiff`, also available as `python -m pcircle.tools.fdiff`."""
+"""The `fdiff` command, also available as `python -m pcircle.tools.fdiff`."""
 
 from __future__ import annotations
 

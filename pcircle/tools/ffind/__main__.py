@@ -1,4 +1,4 @@
-"""The command `ffind`, also available as `python -m pcircle.tools.ffind`."""
+"""The `ffind` command, also available as `python -m pcircle.tools.ffind`."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ class FindCounters(ChangeCounters):
     `matched` counts the entries of -count and -exists, and `blocks` the blocks of -du. `deleted`
     counts the entries that -delete removed or, in a dry run, would remove. `vanished` counts
     entries that vanished before they were looked up. `complaints` counts errors on directories;
-    another counter includes these directories. `commands_failed` counts threads on which a command
-    ``-exec … +`` failed. `kept` counts entries that were found after the end of the search.
+    another counter includes these directories. `commands_failed` counts the threads on which an
+    ``-exec … +`` command failed. `kept` counts entries that were found after the end of the search.
     """
 
     matched: int

@@ -1,4 +1,4 @@
-"""The command `fls`, also available as `python -m pcircle.tools.fls`."""
+"""The `fls` command, also available as `python -m pcircle.tools.fls`."""
 
 from __future__ import annotations
 

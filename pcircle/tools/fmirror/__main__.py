@@ -1,4 +1,4 @@
-"""The command `fmirror`, also available as `python -m pcircle.tools.fmirror`."""
+"""The `fmirror` command, also available as `python -m pcircle.tools.fmirror`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `fprof`, also available as `python -m pcircle.tools.fprof`."""
+"""The `fprof` command, also available as `python -m pcircle.tools.fprof`."""
 
 from __future__ import annotations
 

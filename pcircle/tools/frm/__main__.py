@@ -1,4 +1,4 @@
-"""The command `frm`, also available as `python -m pcircle.tools.frm`."""
+"""The `frm` command, also available as `python -m pcircle.tools.frm`."""
 
 from __future__ import annotations
 

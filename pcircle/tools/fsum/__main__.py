@@ -1,4 +1,4 @@
-"""The command `fsum`, also available as `python -m pcircle.tools.fsum`."""
+"""The `fsum` command, also available as `python -m pcircle.tools.fsum`."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class OverwriteOptions(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def beside(self) -> bool:
-        """True if new files are also written under a temporary name first.
+        """True if new files, like existing ones, are first written under a temporary name.
 
         Otherwise a file that is truncated by an interruption might never be replaced.
         """
@@ -73,7 +73,7 @@ class OverwriteOptions(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def plain(self) -> bool:
-        """True if a file whose name is free is written directly under that name."""
+        """True if a file is written directly under its final name when that name is not taken."""
         return not (self.beside or self.sync or self.near)
 
 
@@ -111,7 +111,7 @@ class OverwritePolicy(Protocol):
         """Raise OSError if a name is not in the state `expected`; the policy defines the format."""
 
     def has_content(self, name: bytes, fd: int, source: os.stat_result) -> bool:
-        """Return whether the policy can supply the content of an open source file."""
+        """Return whether the policy can supply the content of an already open source file."""
         ...
 
     def gives_content(
@@ -254,6 +254,6 @@ class StatusTimes(Protocol):
 
 
 def infer_unit_ns(status: StatusTimes) -> int:
-    """Return the coarsest unit that divides all times of a file, as cp does."""
+    """Return the coarsest time unit that divides all timestamps of a file; cp does the same."""
     times = (status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns)
     return next((unit for unit in UNITS_NS if not any(time % unit for time in times)), 1)

@@ -37,7 +37,8 @@ WriteText = Callable[[int, bytes], None]  # stream 0 is standard output, -1 stan
 class Commands:
     """The commands of one thread.
 
-    -exec runs them in the directory to which PATHs are relative, -execdir in that of the entry.
+    -exec runs them in the directory to which PATHs are relative; -execdir runs them in the
+    directory that contains the entry.
 
     If `dry` is set, commands are only printed.
     """
