@@ -29,11 +29,9 @@ WORDS = {
 CODES = {"-c p p": 0, "fbcast p": 2, "fsum p": 0, "fsum tree": 0, "fsum against": 0, "fsum zero": 0}
 
 
-# Options that read the file `p`, one for each function that opens such files.
+# Options that read the file `p`, one for each function that opens such files. Lists may be FIFOs.
 READING = {
-    "list": ["fcp", "--files-from=p", "a", "new"],
     "manifest": ["fmirror", "--since-manifest=p", "a", "new"],
-    "checksums": ["fsum", "--check=p", "a"],
     "plan": ["frm", "--apply=p"],
     "index": ["ffind", "--in=p"],
     "profile": ["fprof", "--merge", "p"],

@@ -49,7 +49,7 @@ def open_input(name: str | bytes, *, option: str = "") -> BinaryIO:
                 "hang beyond 64 KiB; write the list to a file and specify that file"
             )
         return _interruptible(open(0, "rb", buffering=0, closefd=False))
-    return _interruptible(open(reading(path, piped=True), "rb", buffering=0))
+    return _interruptible(open(reading(path, waits=True), "rb", buffering=0))
 
 
 def _interruptible(raw: io.FileIO) -> BinaryIO:

@@ -348,14 +348,17 @@ def make_directory(path: bytes, *, option: bool = False) -> None:
             make_directory(path, option=option)
 
 
-def reading(path: bytes, *, piped: bool = False) -> int:
+def reading(path: bytes, *, piped: bool = False, waits: bool = False) -> int:
     """Open a file named by an option for reading. Raises Untrusted or OSError.
 
     With `piped`, it may be a pipe that the user's shell has opened, such as that of `<(command)`. A
-    FIFO is refused, because a FIFO without a writer would block forever.
+    FIFO is refused, because a FIFO without a writer would block forever, unless the call `waits`
+    for the writer.
     """
     with named(path) as place:
-        fd = opened(place, os.O_RDONLY)
+        fd = opened(place, os.O_RDONLY, waits=waits)
+        if waits:
+            return fd
         if stat.S_ISFIFO(os.fstat(fd).st_mode) and not (piped and place.descriptor):
             os.close(fd)
             hint = "; to read from a command, use '<(COMMAND)'" if piped else ""
@@ -386,8 +389,10 @@ def writing(path: bytes, flags: int = 0) -> int:
         return fd
 
 
-def opened(place: ResolvedName, flags: int) -> int:
+def opened(place: ResolvedName, flags: int, *, waits: bool = False) -> int:
     """Open a resolved path; raise Untrusted if its file type has changed.
+
+    A FIFO that is read is opened without waiting for its writer, unless `waits` is set.
 
     If the file is opened for writing, a missing file is created. Ownership is checked on the open
     file, which cannot be exchanged between the check and the use. Raises Untrusted or OSError.
@@ -409,7 +414,7 @@ def opened(place: ResolvedName, flags: int) -> int:
     if found is not None and stat.S_ISBLK(found.st_mode):
         raise Untrusted("it is a block device")
     if reads:
-        flags |= os.O_NONBLOCK  # do not wait for the writer of a FIFO
+        flags |= 0 if waits else os.O_NONBLOCK
     elif found is None:
         flags |= os.O_CREAT | os.O_EXCL  # do not open a file that another process has just created
     fd = os.open(place.name, flags | os.O_NOFOLLOW, 0o666, dir_fd=place.fd)
