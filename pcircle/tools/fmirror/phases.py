@@ -276,7 +276,9 @@ def _report_removals(run: MirrorRun) -> None:
     if console is not None:
         withheld = console.withheld(ignore=False)
         if withheld:
-            run.copied.complain(f"{withheld}: their contents were not removed from the target")
+            run.copied.complain(
+                f"{withheld}: corresponding contents were not removed from the target"
+            )
         run.removed = RemovalResult(console.removed, withheld)
 
 
@@ -320,7 +322,7 @@ def _remove(run: MirrorRun) -> None:
     if withheld:
         if found.count:
             entries = plural(found.count, "entry", "entries")
-            copied.complain(f"{entries} were not removed from the target: {withheld}")
+            copied.complain(f"{entries} not removed from the target: {withheld}")
         run.add_code(EntriesFailed.exit_code)
         found = ExtraneousPaths()
     failures: list[FailedEntry] = []

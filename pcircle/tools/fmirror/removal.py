@@ -228,7 +228,7 @@ class DeletionConsole(ChangeConsole):
             (total.moving, "their directory in A keeps changing"),
         ):
             if count:
-                yield f"{plural(count, 'entry', 'entries')} were not removed from B: {why}"
+                yield f"{plural(count, 'entry', 'entries')} not removed from B: {why}"
 
     def summary(self, total: RemovalCounters) -> str:
         verb = self._program.verb

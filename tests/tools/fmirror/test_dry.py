@@ -358,7 +358,9 @@ def test_an_unreadable_directory_prevents_all_removals(place: bytes) -> None:
         None, "-j1", "--dry-run", "-i", "--delete", source, target, prefix=prefix
     )
     assert finished.code == 1
-    assert "not removed: 1 directory of the source could not be read" in finished.said
+    assert (
+        "not removed from the target: 1 directory of the source could not be read" in finished.said
+    )
     assert b"*deleting" not in finished.out
 
 

@@ -118,7 +118,7 @@ def test_an_unreadable_directory_keeps_its_entries(
     finished = run_fmirror(launcher, "-q", DURING, source, target, prefix=prefix)
     assert finished.code == 1
     assert (
-        "1 directory of the source could not be read: their contents were not removed"
+        "1 directory of the source could not be read: corresponding contents were not removed"
         in finished.said
     )
     assert sorted(os.listdir(target + b"/one")) == [b"new"]

@@ -326,7 +326,7 @@ def test_invalid_options_are_refused(place: bytes) -> None:
         (("--usermap=1:2", "--chown=3"), "cannot be combined"),
         (("--groupmap=1:2", "--chown=:3"), "cannot be combined"),
         (("--usermap=1",), "must be FROM:TO"),
-        (("--numeric-ids", "--usermap=b*:1"), "patterns of names"),
+        (("--numeric-ids", "--usermap=b*:1"), "name patterns"),
         (("--chmod=a+x", "--preserve=timestamps"), "--chmod requires"),
         (("--groupmap=1:2", "--preserve=mode,timestamps"), "require --preserve=ownership"),
     ]

@@ -77,7 +77,9 @@ def test_an_unreadable_directory_prevents_all_removals(
     prefix = ["strace", "-f", "-o", "/dev/null", "-P", path, "-e", inject]
     finished = run_fmirror(None, "-q", "-j1", "--delete", source, target, prefix=prefix)
     assert finished.code == 1
-    assert "not removed: 1 directory of the source could not be read" in finished.said
+    assert (
+        "not removed from the target: 1 directory of the source could not be read" in finished.said
+    )
     assert surplus(target) == 10
     finished = run_fmirror(
         None, "-q", "-j1", "--delete", "--ignore-errors", source, target, prefix=prefix
@@ -95,7 +97,9 @@ def test_every_launcher_prevents_removals(pair: tuple[bytes, bytes], launcher: L
     prefix = ["strace", "-f", "-o", "/dev/null", "-P", path, "-e", "inject=getdents64:error=EIO"]
     finished = run_fmirror(launcher, "-q", "--delete", source, target, prefix=prefix)
     assert finished.code == 1
-    assert "not removed: 1 directory of the source could not be read" in finished.said
+    assert (
+        "not removed from the target: 1 directory of the source could not be read" in finished.said
+    )
     assert surplus(target) == 10
 
 
