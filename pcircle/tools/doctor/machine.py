@@ -18,7 +18,6 @@ from pcircle.core.optional_packages import try_out
 from pcircle.fs.directories import affordable, affordable_threads
 from pcircle.transport.launch import NOT_LAUNCHED, choose
 
-_TRIED_ELSEWHERE = "-"  # imported when the MPI library is loaded
 OPTIONAL = {
     "blake3": "blake3",
     "cloudpickle": "cloudpickle",
