@@ -78,13 +78,13 @@ def apply(
     """Change an entry from one state to another.
 
     If `owner` or `bits` is set, the owner or the mode is set even if it does not change. The owner
-    is changed before the mode, because a change of owner clears set-id bits. If the states include
-    no lists, permissions that the new mode does not grant are withdrawn even earlier. So the new
-    owner and group never have them. Raise OSError if a call fails.
+    is changed before the mode, because a change of owner clears set-id bits. Permissions that the
+    new mode does not grant are withdrawn even earlier, so that the new owner and group never have
+    them. Raise OSError if a call fails.
     """
     mode = old.mode
     owns = (new.uid, new.gid) != (old.uid, old.gid)
-    if owns and not new.with_lists and mode & ~new.mode & 0o777:
+    if owns and mode & ~new.mode & 0o777:
         mode &= new.mode & 0o777
         os.chmod(target, mode)
     if owns or owner:
