@@ -84,7 +84,7 @@ class Option:
         self.word_list = word_list
         self.repeatable = repeatable
         self.excludes = excludes
-        self.hints = hints or {}
+        self.hints: Mapping[str, str] = hints or {}
         self.requires = requires
         self.also = also
         self.recorded = recorded
