@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from pcircle.core.encoding import exact, to_scan
+from pcircle.fs.directories import close_open
 from pcircle.fs.native.interface import (
     AS_IS,
     AS_NUMBERS,
@@ -206,7 +207,7 @@ def _copied(
                     raise
         return data
     finally:
-        _close_read(fd)
+        close_open(fd)
 
 
 def _is_plain(fd: int, source: os.stat_result, how: _How) -> bool:
@@ -494,7 +495,7 @@ def read_files(
                 return NOT_PLAIN
             contents.append(bytes(room[:size]))
         finally:
-            _close_read(inner)
+            close_open(inner)
         left -= size
         return size
 
@@ -788,7 +789,7 @@ class _ScanResult:
             return count
         finally:
             if not is_kept:
-                _close_read(fd)
+                close_open(fd)
 
     def _add(self, fd: int) -> int:
         """Add the entries of an open directory; return their number, `NOT_PLAIN` or `UNTRIED`.
@@ -852,14 +853,6 @@ class _ScanResult:
 
     def _are_allowed(self, kinds: bytes) -> bool:
         return all(self._allowed & 1 << kind for kind in set(kinds))
-
-
-def _close_read(fd: int) -> None:
-    """Close a file that was only read, so that an error does not matter."""
-    try:  # noqa: SIM105 - `suppress` takes longer than the call
-        os.close(fd)
-    except OSError:
-        pass
 
 
 def _holders(fds: int | list[int], names: list[bytes]) -> list[int]:
