@@ -268,10 +268,12 @@ class Options:
     def resume_facts(cls) -> dict[str, list[str]]:
         """Return the fields that are compared when a job resumes, with the names of the options."""
         found: dict[str, list[str]] = {}
-        for field, each in cls.offered():
-            if each.same_on_resume:
-                fact = field if each.same_on_resume is True else each.same_on_resume
-                names = [each.called] if each.called else [one.name for one in (each, *each.also)]
+        for field, declared in cls.offered():
+            if declared.same_on_resume:
+                fact = field if declared.same_on_resume is True else declared.same_on_resume
+                options = (declared, *declared.also)
+                called = declared.called
+                names = [called] if called else [option.name for option in options]
                 found.setdefault(fact, []).extend(names)
         return found
 
