@@ -26,8 +26,8 @@ OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*")
 ELSEWHERE = re.compile(r"mpirun -np|python -m|fcp -s prints|-vv|setfacl -\w+|size,-mtime")
 DECIDED = ("Options", "Plan", "Settings")
 # `ranks`: the name in `pcircle.cli.program` of the options that set the number of ranks.
-# `form` and `machine`: structures whose fields have the names of options.
-HOLDERS = frozenset({"options", "plan", "settings", "ranks", "form", "machine"})
+# `form`, `machine` and `attribute_filter`: structures whose fields have the names of options.
+HOLDERS = frozenset({"options", "plan", "settings", "ranks", "form", "machine", "attribute_filter"})
 ARGUMENTS = frozenset({"args"})
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from docs.generate.paragraphs import declared_text
 from docs.generate.reference import Option, Reference, references
 from pcircle.cli.arguments import Parser
+from pcircle.cli.options import CommonOptions
 from pcircle.core.errors import require_type
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -18,7 +19,12 @@ BEGIN = ".. From here made from the parser by python -m docs.generate: edit the 
 END = ".. Up to here."
 _EXIT_CODES = "`Exit codes <exit-codes.rst>`_ are the same for all tools."
 
+# Options of the common filters that do not select by themselves.
+_LISTS = ("files_from", "null")
 
+FILTERS = re.compile(
+    r"(\.\. Filters, made from their declarations:\n\n).*?" rf"(?={re.escape(END)})", re.DOTALL
+)
 SECTION = re.compile(
     r"(\.\. Options of the section \"([^\"]+)\", made from their declarations:\n\n).*?"
     rf"(?={re.escape(END)})",
@@ -39,6 +45,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         before, begin, rest = text.partition(BEGIN)
         _, _, after = rest.partition(END)
         about = [each for each in references() if each.command.page == page]
+        before = FILTERS.sub(functools.partial(_filters, about), before)
         before = SECTION.sub(functools.partial(_section, about), before)
         before = REPEATED.sub(functools.partial(_repeated, about), before)
         made = "\n".join(_lists(about))
@@ -71,6 +78,20 @@ def _lists(about: Sequence[Reference]) -> Iterator[str]:
             codes = ", ".join(f"``{code}``" for code in meaning.codes)
             yield from _defined_as(codes, meaning.meaning)
         yield f"\n{_EXIT_CODES}\n"
+
+
+def _filters(about: Sequence[Reference], found: re.Match[str]) -> str:
+    """Return the comment, and a sentence that names the command's options of the common filters."""
+    options = require_type(Parser, about[0].command.built()).options
+    declared = [
+        each
+        for field, each in options.offered()
+        if field in CommonOptions.FILTERS.fields and field not in _LISTS
+    ]
+    *names, last = (f"``{one.name}``" for each in declared for one in (each, *each.also))
+    shown = f"{', '.join(names)} and {last}"
+    text = f"The filters {shown} have the same meaning as in `all tools <common.rst>`_."
+    return f"{found[1]}{textwrap.fill(text, 100, break_on_hyphens=False)}\n\n"
 
 
 def _repeated(about: Sequence[Reference], found: re.Match[str]) -> str:

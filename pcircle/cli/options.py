@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pcircle.jobs.change_task import MaxDelete
     from pcircle.runtime import TimeLimit
     from pcircle.transport.launch import TransportOption
-    from pcircle.walk.attributes import Attributes, Moment, Time
+    from pcircle.walk.attributes import AttributeFilter, Moment, Time
 
 _ALL = 100
 _MAX_SEED_DIGITS = 18
@@ -159,9 +159,10 @@ class CommonOptions(Options, root="PATH", done="done"):
         same_on_resume=True,
         help="only entries that are not newer than T",
     )
-    by_time: Time | None = option(
+    by_time: Time = option(
         "--by-time",
         choices=("mtime", "ctime", "atime", "btime"),
+        otherwise="mtime",
         requires=("newer_than", "older_than"),
         same_on_resume=True,
         help="time that both filters use (default: mtime)",
@@ -388,22 +389,11 @@ class CommonOptions(Options, root="PATH", done="done"):
         return super().of(args, **{"words": vars(args).get("words", ()), **others})
 
     @cached_property
-    def wanted(self) -> Attributes:
-        """The attributes that entries must have."""
-        from pcircle.walk.attributes import Attributes
+    def attribute_filter(self) -> AttributeFilter:
+        """The attributes that entries must have: the options that are named like its fields."""
+        from pcircle.walk.attributes import AttributeFilter
 
-        return Attributes(
-            newer=self.newer_than,
-            older=self.older_than,
-            by_time=self.by_time or "mtime",
-            min_bytes=self.min_bytes,
-            max_bytes=self.max_bytes,
-            owners=self.owners,
-            groups=self.groups,
-            kinds=self.kinds,
-            match=self.match,
-            online=self.skip_offline,
-        )
+        return AttributeFilter(**self.planned(AttributeFilter))
 
     def with_jobs_for(self, paths: Sequence[bytes]) -> Self:
         """Return the options, with one process if `paths` are little work and --jobs is not given.
@@ -427,7 +417,7 @@ class CommonOptions(Options, root="PATH", done="done"):
 
     def refuse_without_birth_times(self, paths: Iterable[bytes]) -> None:
         """Raise UsageError if birth times select entries, but a PATH's file system stores none."""
-        if self.wanted.by_time == "btime":
+        if self.attribute_filter.by_time == "btime":
             from pcircle.cli.attribute_filters import refuse_without_birth_times
 
             refuse_without_birth_times(paths)
@@ -437,7 +427,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         """Return whether entries are selected by attributes."""
         from pcircle.walk.attributes import ANY
 
-        return self.wanted != ANY
+        return self.attribute_filter != ANY
 
     @property
     def has_filters(self) -> bool:

@@ -143,9 +143,9 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: 
     @property
     def tests_access_times(self) -> bool:
         """Return whether filters use access times."""
-        wanted = self.plan.wanted
-        is_by_time = wanted.newer is not None or wanted.older is not None
-        return wanted.by_time == "atime" and is_by_time
+        chosen = self.plan.attribute_filter
+        is_by_time = chosen.newer_than is not None or chosen.older_than is not None
+        return chosen.by_time == "atime" and is_by_time
 
     def with_original_atime(self, status: os.stat_result) -> os.stat_result:
         """Return a status with the access time from before the first walk."""

@@ -37,7 +37,7 @@ from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.jobs.failures import failure_of, stop_reason
 from pcircle.runtime import Context, Work
 from pcircle.threads.load_limit import TurnTaking
-from pcircle.walk.attributes import ANY, Attributes
+from pcircle.walk.attributes import ANY, AttributeFilter
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import UNREACHED, Batch, DirectoryIdentity, Portion, Tree, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
@@ -223,9 +223,9 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
     """The plan of a job, made on rank 0. Tools add their own fields.
 
     `directory` is the working directory; `one_node` means that all ranks are running on one node.
-    `rules` and `wanted` select entries below the roots; ages are relative to `now_ns`. With
-    `one_file_system`, mount points are not entered. With `follow`, symbolic links stand for their
-    targets. `polite` is the maximum share of time, from 0 to 1, in which a rank may have an
+    `rules` and `attribute_filter` select entries below the roots; ages are relative to `now_ns`.
+    With `one_file_system`, mount points are not entered. With `follow`, symbolic links stand for
+    their targets. `polite` is the maximum share of time, from 0 to 1, in which a rank may have an
     operation in progress.
     """
 
@@ -233,7 +233,7 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
     directory: bytes
     one_node: bool = True
     rules: tuple[Rule, ...] = ()
-    wanted: Attributes = ANY
+    attribute_filter: AttributeFilter = ANY
     now_ns: int = 0
     one_file_system: bool = False
     follow: bool = False
@@ -367,7 +367,7 @@ class TreeTask(WalkTask[TreeItem, dict[int, int]]):
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
         """Return a walker for this part's thread with this visitor."""
         plan = self.plan
-        chosen = (plan.rules, plan.one_file_system, plan.follow, plan.wanted, plan.now_ns)
+        chosen = (plan.rules, plan.one_file_system, plan.follow, plan.attribute_filter, plan.now_ns)
         counters, rank = visitor.counters, self.rank
         goes = visitor if self.is_at_will else paced(visitor, self.turns, self.pace)
         return Walker(goes, Scope(*chosen), self.directories, None, counters, rank, self.lists)

@@ -52,17 +52,18 @@ class Moment(msgspec.Struct, frozen=True, array_like=True):
         return now_ns - self.time.ns if self.ago else self.time.ns
 
 
-class Attributes(msgspec.Struct, frozen=True, array_like=True):
+class AttributeFilter(msgspec.Struct, frozen=True, array_like=True):
     """The attributes that an entry must have to be selected. None accepts any value.
 
-    The time that `by_time` selects must be after `newer`, and no later than `older`. The size must
-    be between `min_bytes` and `max_bytes`. `owners`, `groups` and `kinds` (letters of `KINDS`)
-    contain the accepted values. Every regular expression in `match` must match the path below the
-    root. With `online`, the data must be in the file system, not on tape.
+    Each field has the name of the option that sets it. The time that `by_time` selects must be
+    after `newer_than`, and no later than `older_than`. The size must be between `min_bytes` and
+    `max_bytes`. `owners`, `groups` and `kinds` (letters of `KINDS`) contain the accepted values.
+    Every regular expression in `match` must match the path below the root. With `skip_offline`, the
+    data must be in the file system, not on tape.
     """
 
-    newer: Moment | None = None
-    older: Moment | None = None
+    newer_than: Moment | None = None
+    older_than: Moment | None = None
     by_time: Time = "mtime"
     min_bytes: int | None = None
     max_bytes: int | None = None
@@ -70,7 +71,7 @@ class Attributes(msgspec.Struct, frozen=True, array_like=True):
     groups: tuple[int, ...] | None = None
     kinds: str | None = None
     match: tuple[bytes, ...] = ()
-    online: bool = False
+    skip_offline: bool = False
 
 
 class OfflineCounter(Protocol):
@@ -79,28 +80,32 @@ class OfflineCounter(Protocol):
     offline: int
 
 
-ANY = Attributes()
+ANY = AttributeFilter()
 
 
 def chooser_of(
-    wanted: Attributes, now_ns: int, *, follow: bool, tally: OfflineCounter | None = None
+    attribute_filter: AttributeFilter,
+    now_ns: int,
+    *,
+    follow: bool,
+    tally: OfflineCounter | None = None,
 ) -> Callable[[Block, bytes, int], None]:
-    """Return a function that removes entries without the wanted attributes from a block.
+    """Return a function that removes entries without the required attributes from a block.
 
     The function also takes the path and the descriptor of the directory. With `follow`, the
     attributes of a link are those of its target.
     """
-    patterns = [re.compile(text, re.DOTALL).search for text in wanted.match]
-    tests = _tests(wanted, now_ns)
-    kinds = KINDS if wanted.kinds is None else wanted.kinds
+    patterns = [re.compile(text, re.DOTALL).search for text in attribute_filter.match]
+    tests = _tests(attribute_filter, now_ns)
+    kinds = KINDS if attribute_filter.kinds is None else attribute_filter.kinds
     among = [*tests, _is_of(kinds)] if set(_SPECIAL) - set(kinds) else tests
-    born = _birth_test(wanted, now_ns, follow=follow)
-    online = _OnlineTest(tally, follow=follow) if wanted.online else None
+    born = _birth_test(attribute_filter, now_ns, follow=follow)
+    online = _OnlineTest(tally, follow=follow) if attribute_filter.skip_offline else None
 
     def matching(
-        names: Names, is_wanted: bool, tests: Sequence[Test], path: bytes, fd: int
+        names: Names, is_selected: bool, tests: Sequence[Test], path: bytes, fd: int
     ) -> Names:
-        if not (names and is_wanted):
+        if not (names and is_selected):
             return []
         if patterns:
             paths = ((name, join_path(path, os.fsencode(name))) for name in names)
@@ -119,7 +124,7 @@ def chooser_of(
 
 
 def test_of_directory(
-    wanted: Attributes, now_ns: int
+    attribute_filter: AttributeFilter, now_ns: int
 ) -> Callable[[bytes, os.stat_result, int], bool] | None:
     """Return a test of a directory itself, by its path, status and descriptor.
 
@@ -127,19 +132,19 @@ def test_of_directory(
     directories fail, because sizes do not apply to directories. The test raises EntryError if it
     needs birth times that the file system does not store.
     """
-    if msgspec.structs.replace(wanted, by_time=ANY.by_time, kinds=None) == ANY:
+    if msgspec.structs.replace(attribute_filter, by_time=ANY.by_time, kinds=None) == ANY:
         return None
-    if wanted.min_bytes is not None or wanted.max_bytes is not None:
+    if attribute_filter.min_bytes is not None or attribute_filter.max_bytes is not None:
         return lambda path, status, fd: False
-    patterns = [re.compile(text, re.DOTALL).search for text in wanted.match]
-    tests = _tests(wanted, now_ns)
-    born = _birth_test(wanted, now_ns, follow=False)
+    patterns = [re.compile(text, re.DOTALL).search for text in attribute_filter.match]
+    tests = _tests(attribute_filter, now_ns)
+    born = _birth_test(attribute_filter, now_ns, follow=False)
 
-    def is_wanted(path: bytes, status: os.stat_result, fd: int) -> bool:
+    def is_selected(path: bytes, status: os.stat_result, fd: int) -> bool:
         is_found = all(find(path) for find in patterns) and all(test(status) for test in tests)
         return is_found and (born is None or born(b"", fd))
 
-    return is_wanted
+    return is_selected
 
 
 class _OnlineTest:
@@ -176,10 +181,12 @@ def _passes(
     return online is None or online.test(os.fsencode(name), directory_fd, status)
 
 
-def _birth_test(wanted: Attributes, now_ns: int, *, follow: bool) -> BirthTest | None:
+def _birth_test(
+    attribute_filter: AttributeFilter, now_ns: int, *, follow: bool
+) -> BirthTest | None:
     """Return the test of birth times, or None if any birth time is accepted."""
-    newer, older = wanted.newer, wanted.older
-    if wanted.by_time != "btime" or (newer is None and older is None):
+    newer, older = attribute_filter.newer_than, attribute_filter.older_than
+    if attribute_filter.by_time != "btime" or (newer is None and older is None):
         return None
     after_ns = None if newer is None else newer.at_ns(now_ns)
     until_ns = None if older is None else older.at_ns(now_ns)
@@ -207,7 +214,7 @@ def _is_gone(name: bytes, directory_fd: int, follow: bool) -> bool:
     return False
 
 
-def _tests(wanted: Attributes, now_ns: int) -> list[Test]:
+def _tests(attribute_filter: AttributeFilter, now_ns: int) -> list[Test]:
     """Return the tests of an entry's status."""
     tests: list[Test] = []
     times: dict[Time, Callable[[os.stat_result], int]] = {
@@ -215,24 +222,24 @@ def _tests(wanted: Attributes, now_ns: int) -> list[Test]:
         "ctime": lambda status: status.st_ctime_ns,
         "atime": lambda status: status.st_atime_ns,
     }
-    time_of = times.get(wanted.by_time)
-    if wanted.newer is not None and time_of is not None:
-        after_ns = wanted.newer.at_ns(now_ns)
+    time_of = times.get(attribute_filter.by_time)
+    if attribute_filter.newer_than is not None and time_of is not None:
+        after_ns = attribute_filter.newer_than.at_ns(now_ns)
         tests.append(lambda status: time_of(status) > after_ns)
-    if wanted.older is not None and time_of is not None:
-        until_ns = wanted.older.at_ns(now_ns)
+    if attribute_filter.older_than is not None and time_of is not None:
+        until_ns = attribute_filter.older_than.at_ns(now_ns)
         tests.append(lambda status: time_of(status) <= until_ns)
-    if wanted.min_bytes is not None:
-        min_bytes = wanted.min_bytes
+    if attribute_filter.min_bytes is not None:
+        min_bytes = attribute_filter.min_bytes
         tests.append(lambda status: status.st_size >= min_bytes)
-    if wanted.max_bytes is not None:
-        max_bytes = wanted.max_bytes
+    if attribute_filter.max_bytes is not None:
+        max_bytes = attribute_filter.max_bytes
         tests.append(lambda status: status.st_size <= max_bytes)
-    if wanted.owners is not None:
-        owners = frozenset(wanted.owners)
+    if attribute_filter.owners is not None:
+        owners = frozenset(attribute_filter.owners)
         tests.append(lambda status: status.st_uid in owners)
-    if wanted.groups is not None:
-        groups = frozenset(wanted.groups)
+    if attribute_filter.groups is not None:
+        groups = frozenset(attribute_filter.groups)
         tests.append(lambda status: status.st_gid in groups)
     return tests
 

@@ -34,7 +34,7 @@ from pcircle.core.errors import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import LOOP, EntryError
 from pcircle.fs.scan import Block
-from pcircle.walk.attributes import ANY, Attributes, OfflineCounter, chooser_of
+from pcircle.walk.attributes import ANY, AttributeFilter, OfflineCounter, chooser_of
 from pcircle.walk.items import Identity
 
 _ANY = b"(?s:.*)"  # `**`
@@ -297,7 +297,7 @@ Choose = Callable[[Block, bytes, int], None]
 
 def choosing(
     rules: Sequence[Rule],
-    wanted: Attributes = ANY,
+    attribute_filter: AttributeFilter = ANY,
     now_ns: int = 0,
     *,
     follow: bool = False,
@@ -313,8 +313,8 @@ def choosing(
     if rules:
         chooser = Chooser(rules)
         steps.append(lambda block, path, fd: _choose(block, path, chooser))
-    if wanted != ANY:
-        steps.append(chooser_of(wanted, now_ns, follow=follow, tally=tally))
+    if attribute_filter != ANY:
+        steps.append(chooser_of(attribute_filter, now_ns, follow=follow, tally=tally))
 
     def choose(block: Block, path: bytes, fd: int) -> None:
         for step in steps:

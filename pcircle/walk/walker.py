@@ -46,7 +46,7 @@ from pcircle.fs.directories import (
 )
 from pcircle.fs.scan import Block, DirectoryBatch, PathListSlice, blocks, encoded
 from pcircle.runtime import Context, PartedTask
-from pcircle.walk.attributes import ANY, Attributes
+from pcircle.walk.attributes import ANY, AttributeFilter
 from pcircle.walk.globs import Rule, choosing, follow
 from pcircle.walk.items import Batch, Portion, Tree, WalkItem, source_of, target_of, unpack
 from pcircle.walk.open_directory import NO_PARENT, SHARES, ItemContext, Open, child_of, left_of
@@ -81,7 +81,7 @@ class Scope(msgspec.Struct, frozen=True):
     rules: Sequence[Rule] = ()
     one_file_system: bool = False
     follow: bool = False
-    wanted: Attributes = ANY
+    attribute_filter: AttributeFilter = ANY
     now_ns: int = 0
 
 
@@ -173,9 +173,9 @@ class Walker(Generic[P]):
         self._rank = rank
         self._lists = lists
         self._choose = choosing(
-            scope.rules, scope.wanted, scope.now_ns, follow=scope.follow, tally=tally
+            scope.rules, scope.attribute_filter, scope.now_ns, follow=scope.follow, tally=tally
         )
-        self._takes_all = not scope.rules and not scope.follow and scope.wanted == ANY
+        self._takes_all = not scope.rules and not scope.follow and scope.attribute_filter == ANY
         # Batches are possible only if no entry can be excluded. Lists are checked per directory.
         self._scans_small = (
             visitor.scan is not None and self._takes_all and not scope.one_file_system
@@ -743,7 +743,9 @@ class EmptinessTest:
     """Detects directories in which a scope selects nothing but directories."""
 
     def __init__(self, scope: Scope) -> None:
-        self._choose = choosing(scope.rules, scope.wanted, scope.now_ns, follow=scope.follow)
+        self._choose = choosing(
+            scope.rules, scope.attribute_filter, scope.now_ns, follow=scope.follow
+        )
         self._stays = scope.one_file_system
         self._filled = b""  # the last directory found not to be empty, like all of its parents
 

@@ -16,21 +16,21 @@ from pcircle.cli.arguments import Parser
 from pcircle.cli.options import CommonOptions
 from pcircle.core.errors import UsageError
 from pcircle.fs.scan import blocks
-from pcircle.walk.attributes import KINDS, Attributes, chooser_of
+from pcircle.walk.attributes import KINDS, AttributeFilter, chooser_of
 
 NOW_S = 1_700_000_000
 SIZES = (0, 1, 511, 512, 4096, 5000)
 PATTERNS = ("1", "[24]$", "^d0", "d1/(d|f).*3", r"\.x$", "e")
 
 
-def _wanted(*options: str) -> Attributes:
+def _filter(*options: str) -> AttributeFilter:
     parser = Parser("t", "t", "", "")
     CommonOptions.add_to(parser)
-    return CommonOptions.of(parser.parse_args(options)).wanted
+    return CommonOptions.of(parser.parse_args(options)).attribute_filter
 
 
 def _chosen(root: bytes, options: Sequence[str], *, follow: bool = False) -> set[bytes]:
-    choose = chooser_of(_wanted(*options), NOW_S * 10**9, follow=follow)
+    choose = chooser_of(_filter(*options), NOW_S * 10**9, follow=follow)
     found: set[bytes] = set()
     for folder, _, _ in os.walk(root):
         path = os.path.relpath(folder, root).removeprefix(b".")
@@ -229,5 +229,5 @@ def test_only_necessary_entries_are_looked_up(
 )  # fmt: skip
 def test_refused_filters(options: list[str], said: str) -> None:
     with pytest.raises(UsageError) as refused:
-        _wanted(*options)
+        _filter(*options)
     assert str(refused.value).startswith(said)

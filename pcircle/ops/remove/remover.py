@@ -114,8 +114,8 @@ class Remover(EntryVisitor):
             )
         # On one node the kernel serializes changes of a directory.
         self.in_place: bool = plan.one_node
-        self._choose = choosing(plan.rules, plan.wanted, plan.now_ns, tally=self.counters)
-        wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
+        self._choose = choosing(plan.rules, plan.attribute_filter, plan.now_ns, tally=self.counters)
+        wanted = None if plan.applies else test_of_directory(plan.attribute_filter, plan.now_ns)
         self._is_wanted = wanted  # test of directories without selected entries
         self._steadiness = StableListing()
         self._stays = 0
@@ -134,7 +134,7 @@ class Remover(EntryVisitor):
 
     def _goes(self, opened: Open[int]) -> bool:
         """Return whether a directory must be removed if no entry in it stays."""
-        plan, kinds = self._plan, self._plan.wanted.kinds
+        plan, kinds = self._plan, self._plan.attribute_filter.kinds
         if not opened.path and plan.keep_root:
             return False
         if plan.applies:

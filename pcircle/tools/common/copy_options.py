@@ -256,7 +256,7 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
             raise UsageError("--reflink=always requires --sparse=auto")
         if self.list_out is not None and self.list_out in (self.json_lines, self.files_from):
             raise UsageError(f"--list-out: '{self.list_out}' is used by another option")
-        if self.wanted.by_time == "atime" and self.resume:
+        if self.attribute_filter.by_time == "atime" and self.resume:
             raise UsageError(
                 "--resume cannot be combined with --by-time=atime: the copy has changed the access "
                 "times that the filter compares; to start over, --restart"

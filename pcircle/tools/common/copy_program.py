@@ -38,7 +38,7 @@ from pcircle.runtime import Observer, Task
 from pcircle.tools.common.copy_console import CopyConsole
 from pcircle.tools.common.copy_options import CopyOptions
 from pcircle.tools.common.copy_report import described
-from pcircle.walk.attributes import Attributes
+from pcircle.walk.attributes import AttributeFilter
 from pcircle.walk.globs import Rule
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class CopyProgram(ToolProgram):
             sign=options.sign,
             striping=striping_of(options.stripe, attributes, roots),
             threads=options.threads,
-            wanted=_of_retry(options.wanted) if options.retry_from else options.wanted,
+            attribute_filter=_attribute_filter(options),
             now_ns=time.time_ns(),
             acts=self._acts(roots),
             strict=options.strict_operands,
@@ -430,9 +430,12 @@ def _refuse_elsewhere(roots: Sequence[CopyRoot]) -> None:
             refuse_elsewhere(os.path.join(holder, name), shown)
 
 
-def _of_retry(wanted: Attributes) -> Attributes:
-    """Return the filters without limits on times: times may have changed since the failure."""
-    return msgspec.structs.replace(wanted, newer=None, older=None)
+def _attribute_filter(options: CopyOptions) -> AttributeFilter:
+    """Return the filter, for a retry without limits on times, which may have changed."""
+    chosen = options.attribute_filter
+    if options.retry_from is None:
+        return chosen
+    return msgspec.structs.replace(chosen, newer_than=None, older_than=None)
 
 
 def run_copy(options: O, make_program: Callable[[O, int], CopyProgram] = CopyProgram) -> int:

@@ -88,9 +88,11 @@ class ModeVisitor(EntryChanger):
         super().__init__(task, counters)
         plan = self._plan
         self._choose = choosing(
-            plan.rules, plan.wanted, plan.now_ns, follow=plan.follow, tally=self.counters
+            plan.rules, plan.attribute_filter, plan.now_ns, follow=plan.follow, tally=self.counters
         )
-        self._is_wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
+        self._is_wanted = (
+            None if plan.applies else test_of_directory(plan.attribute_filter, plan.now_ns)
+        )
         self._lists = plan.request.lists
         self._depends = self._resolver.depends or plan.applies or plan.follow
         self._enters_all = ignores_modes()
@@ -182,7 +184,7 @@ class ModeVisitor(EntryChanger):
         return _PendingDirectory(status, old, self._resolver.of(stat.S_IFDIR, old))
 
     def _is_selected(self, opened: Open[int], status: os.stat_result, fd: int) -> bool:
-        kinds = self._plan.wanted.kinds
+        kinds = self._plan.attribute_filter.kinds
         if opened.only is not None:
             from pcircle.fs.lists import names_itself  # few runs use a list
 

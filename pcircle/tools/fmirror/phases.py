@@ -134,7 +134,7 @@ def phases_of(options: MirrorOptions) -> list[MirrorPhase]:
     add("copy", _copy_changes)
     if options.deleting.during:
         add("report removals", _report_removals, _removes_during)
-    if options.deleting.wanted or options.apply is not None:
+    if options.deleting.enabled or options.apply is not None:
         add("check for moves", _recheck, _can_start_jobs)
         add("remove", _remove, _can_start_jobs)
     if options.snapshot is not None:
@@ -569,7 +569,7 @@ def _moved_ns(options: MirrorOptions, copied: MirrorProgram) -> int:
     If this run has removed all extraneous entries, no such files are left.
     """
     deleting, known = options.deleting, copied.known
-    all_went = deleting.wanted and not deleting.protected and options.snapshot is None
+    all_went = deleting.enabled and not deleting.protected and options.snapshot is None
     if known is None or (all_went and not copied.is_part):
         return 0
     return known.moved_ns
@@ -627,7 +627,7 @@ def _record(
                 new = msgspec.structs.replace(new, mark_ns=state.give_mark(there))
         if is_whole and copied.snapshot is not None and copied.survey is None:
             origin, uuid = copied.snapshot
-            alike = options.deleting.wanted and not options.deleting.protected
+            alike = options.deleting.enabled and not options.deleting.protected
             left = proof.left_of(there)
             new = msgspec.structs.replace(
                 new, subvolume=origin, snapshot=uuid, left=left, alike=alike

@@ -36,7 +36,7 @@ class UpdatePolicy(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeletionPolicy(msgspec.Struct, frozen=True, array_like=True):
-    """The treatment of extraneous entries, which stay unless removals are `wanted`.
+    """The treatment of extraneous entries, which stay unless `enabled` is set.
 
     If `excluded` is set, entries that rules exclude are also extraneous. Entries that match the
     `protected` rules stay. If `backup` is given, an absolute path, removed and replaced entries are
@@ -44,7 +44,7 @@ class DeletionPolicy(msgspec.Struct, frozen=True, array_like=True):
     been compared. If `reported` is set, each of these removals is printed.
     """
 
-    wanted: bool = False
+    enabled: bool = False
     excluded: bool = False
     protected: tuple[bytes, ...] = ()
     backup: bytes | None = None

@@ -95,7 +95,7 @@ class MirrorProgram(CopyProgram):
         self.devices: tuple[int, int] = 0, 0  # of A and B
         self.changes: Changes | None = None  # reported by the file system
         self.snapshot: tuple[tuple[str, int], str] | None = None
-        self.again: bool = options.deleting.wanted or options.apply is not None
+        self.again: bool = options.deleting.enabled or options.apply is not None
         self.again = self.again or options.new_manifest is not None or bool(options.clears)
         self.survey = survey
         self.is_named: bool = False  # only the entries of a user's list are compared
@@ -236,7 +236,7 @@ class MirrorProgram(CopyProgram):
     def _finder(self) -> ExtraneousFinder | None:
         """Return the finder of extraneous entries on rank 0, or None if nothing is removed."""
         deleting = self._mirror.deleting
-        return ExtraneousFinder(UnfilteredDecisions(deleting)) if deleting.wanted else None
+        return ExtraneousFinder(UnfilteredDecisions(deleting)) if deleting.enabled else None
 
     def _decide(
         self,
@@ -246,7 +246,7 @@ class MirrorProgram(CopyProgram):
         here: bytes,
     ) -> CopyPlan:
         options = self._mirror
-        if options.deleting.wanted:
+        if options.deleting.enabled:
             keeping_rules, written = (
                 kept_rules(UnfilteredDecisions(options.deleting, rules)),
                 options.written,
@@ -262,7 +262,7 @@ class MirrorProgram(CopyProgram):
             self._examine(roots)
         options, known = self._mirror, self.known
         source, target = options.sources[0], options.target
-        if options.deleting.wanted:
+        if options.deleting.enabled:
             self._refuse_source(source)
         if options.deleting.backup is not None:
             make_backup(options.deleting.backup, source, target, make=not options.dry)

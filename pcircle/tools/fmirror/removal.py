@@ -371,7 +371,7 @@ WITHOUT_SELECTION: dict[str, object] = {
     "filters": (),
     "files_from": None,
     "null": False,
-    "wanted": ANY,
+    "attribute_filter": ANY,
     "apply": None,
     "plan": None,
     "list_out": None,

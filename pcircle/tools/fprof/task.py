@@ -163,7 +163,7 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
         # The visitor decides whether to enter a mount point.
         self._walker: Walker[Sum] = Walker(
             self._visitor,
-            Scope(plan.rules, wanted=plan.wanted, now_ns=plan.now_ns),
+            Scope(plan.rules, attribute_filter=plan.attribute_filter, now_ns=plan.now_ns),
             self.directories,
             None,
             self.counters,

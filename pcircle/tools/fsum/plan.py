@@ -176,13 +176,18 @@ class SumPlan(TreePlan, frozen=True, kw_only=True):
     @property
     def scope(self) -> Scope:
         """Return the scope of the walk."""
-        return Scope(self.rules, self.one_file_system, wanted=self.wanted, now_ns=self.now_ns)
+        return Scope(
+            self.rules,
+            self.one_file_system,
+            attribute_filter=self.attribute_filter,
+            now_ns=self.now_ns,
+        )
 
     @property
     def whole_tree(self) -> bool:
         """Return whether no option and no file of this run excludes entries."""
         excludes = self.rules or self.one_file_system or self.listing or self.own
-        return not excludes and self.wanted == ANY
+        return not excludes and self.attribute_filter == ANY
 
     @property
     def detailed(self) -> bool:

@@ -21,7 +21,7 @@ from pcircle.jobs.action_log import ActionLines, ActionOutput
 from pcircle.jobs.failures import Failure, RecallNotice
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.copy.entry.settings import CopySettings, Stamp
-from pcircle.walk.attributes import ANY, Attributes
+from pcircle.walk.attributes import ANY, AttributeFilter
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
 from pcircle.walk.walker import Scope
@@ -316,10 +316,10 @@ class CopyPlan(CopySettings, frozen=True, kw_only=True):
     `tool` is the name of the command, and `directory` the working directory. `chunk_bytes` is the
     size of the chunks of large files, or None if it is adaptive. `dry` requests a dry run, and
     `say_each` a message for every entry. `listed` is the digest of the list of paths to copy, or
-    None. `rules` and `wanted` select entries below the roots, with ages relative to `now_ns`; if
-    `one_file_system` is true, mount points are not entered. `bytes_per_s` and `operations_per_s`
-    are limits for all ranks together, or None. `polite` is the maximum share of time, from 0 to 1,
-    in which a rank works, or None. `journal` is None if there is no checkpoint.
+    None. `rules` and `attribute_filter` select entries below the roots, with ages relative to
+    `now_ns`; if `one_file_system` is true, mount points are not entered. `bytes_per_s` and
+    `operations_per_s` are limits for all ranks together, or None. `polite` is the maximum share of
+    time, from 0 to 1, in which a rank works, or None. `journal` is None if there is no checkpoint.
     `verify` means that every copy is read back. `sign` is the algorithm of the signature. `threads`
     is the number of worker threads per rank, or None if it is adaptive. `acts` specifies the output
     of actions. If `strict` is true, roots must not be reached through links. `retries` means that
@@ -342,7 +342,7 @@ class CopyPlan(CopySettings, frozen=True, kw_only=True):
     verify: bool = False
     sign: str | None = None
     threads: int | None = None
-    wanted: Attributes = ANY
+    attribute_filter: AttributeFilter = ANY
     now_ns: int = 0
     acts: ActionOutput = ActionOutput()
     strict: bool = False
@@ -358,7 +358,7 @@ class CopyPlan(CopySettings, frozen=True, kw_only=True):
 
 def scope_of(plan: CopyPlan) -> Scope:
     """Return the part of the sources that the walk must cover."""
-    return Scope(plan.rules, plan.one_file_system, plan.follow, plan.wanted, plan.now_ns)
+    return Scope(plan.rules, plan.one_file_system, plan.follow, plan.attribute_filter, plan.now_ns)
 
 
 def is_in_copy(roots: Sequence[CopyRoot]) -> bool:

@@ -84,9 +84,9 @@ Blocks = Callable[[bytes, int], Iterator[Block]]
 
 def chosen_blocks(plan: CopyPlan) -> Blocks:
     """Return a function that yields the selected blocks of a directory (path, descriptor)."""
-    if not plan.rules and not plan.follow and plan.wanted == ANY:
+    if not plan.rules and not plan.follow and plan.attribute_filter == ANY:
         return lambda path, directory_fd: blocks(directory_fd)
-    choose = choosing(plan.rules, plan.wanted, plan.now_ns, follow=plan.follow)
+    choose = choosing(plan.rules, plan.attribute_filter, plan.now_ns, follow=plan.follow)
 
     def read(path: bytes, directory_fd: int) -> Iterator[Block]:
         for block in blocks(directory_fd):

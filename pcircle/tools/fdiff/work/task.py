@@ -81,7 +81,12 @@ class DiffTask(  # pyright: ignore[reportGeneralTypeIssues]
 
             visitor = ManifestVisitor(self)
         self.large: LargeFileComparer = LargeFileComparer(self, self.visitor.pairs, plan.ranks)
-        scope = Scope(plan.rules, plan.one_file_system, wanted=plan.wanted, now_ns=plan.now_ns)
+        scope = Scope(
+            plan.rules,
+            plan.one_file_system,
+            attribute_filter=plan.attribute_filter,
+            now_ns=plan.now_ns,
+        )
         alone = OneSidedVisitor(self)
         self._alone = Walker(alone, scope, self.directories, None, counters, rank, lists)
         targets = None if plan.manifest else self.targets

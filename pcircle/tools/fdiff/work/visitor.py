@@ -87,8 +87,8 @@ class DiffVisitor(EntryVisitor):
             task.stats,
             self._fail,
         )
-        self._filtered = bool(plan.rules) or plan.wanted != ANY
-        self._choose = choosing(plan.rules, plan.wanted, plan.now_ns)
+        self._filtered = bool(plan.rules) or plan.attribute_filter != ANY
+        self._choose = choosing(plan.rules, plan.attribute_filter, plan.now_ns)
 
     # ---- items -----------------------------------------------------------------
 

@@ -69,7 +69,9 @@ class ManifestSurvey(TreeProgram):
     console_type: ClassVar[type[ManifestSurveyConsole]] = ManifestSurveyConsole
 
     def __init__(self, options: MirrorOptions, lock: Lock, manifest: str) -> None:
-        super().__init__(options.replace(**NO_OUTPUT, **QUIET, wanted=ANY), options.sources)
+        super().__init__(
+            options.replace(**NO_OUTPUT, **QUIET, attribute_filter=ANY), options.sources
+        )
         self._mirror, self._lock = options, lock
         self.manifest: bytes = os.fsencode(manifest)
         self.limit: TimeLimit | None = options.time_limit()

@@ -38,7 +38,7 @@ def source_of(path: bytes) -> Subvolume | None:
 def is_whole(options: MirrorOptions) -> bool:
     """Return whether a run covers the whole source and leaves the target equal to it."""
     upkeep = options.upkeep
-    if options.filters or options.files_from is not None or options.wanted != ANY:
+    if options.filters or options.files_from is not None or options.attribute_filter != ANY:
         return False
     if options.apply is not None:
         return False
@@ -171,7 +171,7 @@ def unproven(options: MirrorOptions, known: MirrorState, number: int | None) -> 
         return "only part of the source is selected"
     if number is None:
         return "the snapshot of the last complete run no longer exists"
-    if options.deleting.wanted and not known.alike:
+    if options.deleting.enabled and not known.alike:
         return "the last complete run left entries that the source lacks"
     if known.left is None:
         return "the target was not a btrfs subvolume at the last complete run"

@@ -182,7 +182,7 @@ class RenewalProgram(TreeProgram):
     console_type: ClassVar[type[RenewalConsole]] = RenewalConsole
 
     def __init__(self, options: MirrorOptions, survey: ManifestSurvey | None) -> None:
-        options = options.replace(**NO_OUTPUT, **QUIET, filters=(), wanted=ANY)
+        options = options.replace(**NO_OUTPUT, **QUIET, filters=(), attribute_filter=ANY)
         super().__init__(options, [options.target])
         self._survey, self._algorithm = survey, ""
         self.renewal: ManifestUpdate | None = None

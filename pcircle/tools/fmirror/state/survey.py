@@ -91,7 +91,7 @@ class SurveyVisitor(EntryVisitor):
         self._plan = plan
         self._stats = Stats(task.helped)
         self._comparer = StatusComparer(plan.fields, plan.window_ns)
-        self._finder = ExtraneousFinder(plan) if plan.deleting.wanted else None
+        self._finder = ExtraneousFinder(plan) if plan.deleting.enabled else None
         top = bases([(plan.target, b"")], plan.directory)
         self._targets = Directories(top, capacity_of(is_first=task.first is None))
         self._records: list[bytes] = []

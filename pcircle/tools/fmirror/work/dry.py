@@ -63,7 +63,9 @@ class DryMirrorVisitor(DryVisitor):
         self._link_dest = LinkDest(mirror, self._policy, dry=True)
         self._emptiness = EmptinessTest(scope_of(mirror)) if mirror.upkeep.prunes else None
         self._finder = (
-            extraneous.ExtraneousFinder(mirror, self._emptiness) if mirror.deleting.wanted else None
+            extraneous.ExtraneousFinder(mirror, self._emptiness)
+            if mirror.deleting.enabled
+            else None
         )
         self._lister: Lister | None = None
         if self._finder is not None:

@@ -287,7 +287,7 @@ class MirrorOverwritePolicy:
 
         A directory may be replaced only if extraneous entries are removed.
         """
-        return self._deleting.wanted or not stat.S_ISDIR(old.st_mode)
+        return self._deleting.enabled or not stat.S_ISDIR(old.st_mode)
 
     def check(self, name: bytes, directory_fd: int, expected: bytes) -> None:
         """Raise OSError unless an entry that is about to be replaced is as `expected` by the plan.

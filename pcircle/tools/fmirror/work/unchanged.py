@@ -55,14 +55,14 @@ class QuickCheck:
         self._details = BatchedDetails(policy.details, flags=plan.keep.flags)
         self._keeps_links = plan.keep.links
         self._quiet_ns, self._devices = plan.quiet_ns, plan.devices
-        self._deletes = plan.deleting.wanted
+        self._deletes = plan.deleting.enabled
         self._reads = read_from_ns(plan) is not None
         source = Stats(helped)
         self._looks = source, Stats(helped, sharing=source)
         self.is_trusted = True
         self._max_entries = CAPACITY // 2
         self._doubts = 0  # remaining `enter` calls that compare all details
-        deletes, began_ns = plan.deleting.wanted, plan.began_ns
+        deletes, began_ns = plan.deleting.enabled, plan.began_ns
         self._recorded_ns = None if began_ns is None or not deletes else began_ns - _CLOCKS_NS
         self._trusts = True
         self._compared_devices = plan.devices

@@ -85,7 +85,7 @@ class MirrorVisitor(CopyVisitor):
         helped = divide(None).helped_of(worker.number) if threads_of(plan) is None else 1
         self._quick = QuickCheck(plan, self._policy, helped)
         self._emptiness = EmptinessTest(scope_of(plan)) if plan.upkeep.prunes else None
-        self._finder = ExtraneousFinder(plan, self._emptiness) if plan.deleting.wanted else None
+        self._finder = ExtraneousFinder(plan, self._emptiness) if plan.deleting.enabled else None
         self._lister: Lister | None = None
         if self._finder is not None:
             self._finder.tell_doubtful = self._tell_doubtful
