@@ -5,11 +5,10 @@ The parsers of the tools define the options, so the types are derived from them.
 
 from __future__ import annotations
 
-from argparse import Action
 from collections.abc import Iterator, Mapping
 from textwrap import wrap
 
-from pcircle.library.arguments import FUNCTIONS, ValueType, keywords_of, options_of
+from pcircle.library.arguments import FUNCTIONS, Keyword, keywords_of, options_of
 
 _TYPES = {"flag": "bool", "number": "str | float", "path": "AnyPath", "text": "str"}
 _COMMON = "WalkKeywords"
@@ -73,19 +72,19 @@ def _class(name: str, base: str, fields: Mapping[str, tuple[str, str]]) -> str:
 
 def _fields(function: str) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield the options of a function, each with its type and help text."""
-    for keyword, (_, action) in options_of(function).items():
-        text = (action.help or "").replace("%%", "%").replace("\\", "\\\\")
+    for keyword, found in options_of(function).items():
+        text = (found.action.help or "").replace("%%", "%").replace("\\", "\\\\")
         text = "\n    ".join(wrap(text, 90))
-        yield keyword, (_type(action), text)
+        yield keyword, (_type(found), text)
 
 
-def _type(action: Action) -> str:
-    value = ValueType.of(action)
+def _type(keyword: Keyword) -> str:
+    value, choices = keyword.type, keyword.action.choices
     kind = _TYPES[value.name]
     if value.name == "flag":
         return kind
-    if action.choices is not None:
-        kind = f"Literal[{', '.join(map(repr, action.choices))}]".replace("'", '"')
+    if choices is not None:
+        kind = f"Literal[{', '.join(map(repr, choices))}]".replace("'", '"')
     if value.is_optional:
         kind += " | bool"
     if value.is_repeatable:

@@ -21,30 +21,17 @@ from typing import NamedTuple
 
 from docs.generate.primaries import PRIMARIES, Primary
 from pcircle.cli.arguments import OptionalValue, Parser
+from pcircle.cli.declarations import Option as Declaration
+from pcircle.core.errors import require_type
 from pcircle.tools.commands import COMMANDS, Command
 
-# The type of a value, by its name in the help; other names stand for any word.
-_TAKES = {
-    "FILE": "file",
-    "ERRORLOG": "file",
-    "MANIFEST": "file",
-    "INDEX": "file",
-    "PLAN": "file",
-    "PATH": "file",
-    "SRC": "file",
-    "A": "file",
-    "B": "file",
-    "OLD": "file",
-    "NEW": "file",
-    "DST": "file",
+# The type of an operand, by its name in the usage; other names stand for any word.
+_OPERANDS = {
+    **dict.fromkeys(("PATH", "SRC", "DST", "A", "B"), "file"),
     "DIR": "directory",
-    "USER": "user",
     "GROUP": "group",
     "OWNER": "owner",
-    "USER:GROUP": "owner",
-    "O:G": "owner",
 }
-_FILTERS = ("--owner", "--group", "--of-owner", "--of-group")
 _LEFT_OUT = (None, False, argparse.SUPPRESS)
 
 
@@ -174,44 +161,42 @@ def _option(parser: argparse.ArgumentParser, action: argparse.Action) -> Option:
     value = "optional" if isinstance(action, OptionalValue) else "required" if metavars else "none"
     flags = tuple(action.option_strings)
     name = next((flag for flag in flags if flag.startswith("--")), flags[0])
-    words, is_list = _words(parser, name)
+    declared = _declared(parser, name)
     return Option(
         flags,
         value,
         metavars,
         choices,
-        words,
+        _words(declared),
         "" if action.default in _LEFT_OUT or value == "none" else str(action.default),
         isinstance(action, argparse._AppendAction | argparse._CountAction),
-        _takes(name, metavars, choices, words, is_list=is_list),
+        _takes(declared, choices),
         (action.help or "").replace("%%", "%"),
     )
 
 
-def _words(parser: argparse.ArgumentParser, name: str) -> tuple[tuple[str, ...], bool]:
-    """Return the words that an option accepts, and whether it accepts lists of them."""
+def _declared(parser: argparse.ArgumentParser, name: str) -> Declaration | None:
+    """Return the declaration of an option, or None for an option of the parser itself."""
     options = parser.options if isinstance(parser, Parser) else None
-    for _, declared in options.offered() if options is not None else ():
-        for found in (declared, *declared.also):
+    for _, first in options.offered() if options is not None else ():
+        for found in (first, *first.also):
             if name in found.names:
-                words = found.words or found.word_list
-                return tuple(words() if callable(words) else words), bool(found.word_list)
-    return (), False
+                return require_type(Declaration, found)
+    return None
 
 
-def _takes(
-    name: str,
-    metavars: Sequence[str],
-    choices: Sequence[str],
-    words: Sequence[str],
-    *,
-    is_list: bool,
-) -> str:
-    if choices or words:
-        return "choice" if choices else "words" if is_list else "word"
-    if metavars[:1] == ("LIST",) and name in _FILTERS:
-        return "users" if name.endswith("owner") else "groups"
-    return _TAKES.get(metavars[0], "") if metavars else ""
+def _words(declared: Declaration | None) -> tuple[str, ...]:
+    """Return the words that an option accepts."""
+    words = () if declared is None else declared.words or declared.word_list
+    return tuple(words() if callable(words) else words)
+
+
+def _takes(declared: Declaration | None, choices: Sequence[str]) -> str:
+    if choices or declared is None:
+        return "choice" if choices else ""
+    if declared.words or declared.word_list:
+        return "words" if declared.word_list else "word"
+    return "" if declared.takes in ("text", "number") else declared.takes
 
 
 def _metavars(action: argparse.Action, choices: Sequence[str]) -> tuple[str, ...]:
@@ -231,7 +216,7 @@ def _positionals(parser: argparse.ArgumentParser) -> tuple[Positional, ...]:
             for word in shown.split():
                 name = re.sub(r"[][.]", "", word) if word.endswith("...") else word
                 repeatable = word.endswith("...") or shown == name == "PATH"
-                takes = _TAKES.get(name.partition(":")[0].strip("[]"), "")
+                takes = _OPERANDS.get(name.partition(":")[0].strip("[]"), "")
                 found.append(Positional(name, repeatable, takes))
     return tuple(found)
 

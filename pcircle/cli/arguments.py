@@ -32,8 +32,6 @@ Under mpirun or srun, each rank is one process, or --jobs processes."""
 # has no translations, and `_reworded` parses the English messages.
 argparse._ = str  # type: ignore[attr-defined]
 
-# Metavars of the options that take a number.
-_NUMBERS = ("N", "SIZE", "RATE", "T")
 _FEWEST_COLUMNS = 40
 _SUGGESTED = 2  # maximum number of options to suggest
 _BEGUN_LETTERS = len("--v")
@@ -128,6 +126,7 @@ class Parser(argparse.ArgumentParser):
         self._actions[0].help = "show this help"
         self.options: Any = None  # the class that declares the options
         self.bare: dict[str, str] = {}
+        self.takes: dict[str, str] = {}  # the types of values, by the names of options
         self._words: Sequence[str] = ()
         self._most_used: Sequence[str] = ()
 
@@ -180,7 +179,8 @@ class Parser(argparse.ArgumentParser):
         for option, value in pairwise(self._words) if expected else ():
             action = self._option_string_actions.get(option)
             is_negative = value.startswith("-") and value[1:2].isdecimal()
-            if action and option in names.split("/") and action.metavar in _NUMBERS and is_negative:
+            is_number = self.takes.get(option) == "number"
+            if action and option in names.split("/") and is_number and is_negative:
                 return f"{_name_of(action)}: invalid value {value!a}: must not be negative"
         return ""
 

@@ -35,12 +35,21 @@ if TYPE_CHECKING:
 
 Words = Sequence[str] | Callable[[], Iterable[str]]
 
+_TAKES = {
+    **dict.fromkeys(("N", "SIZE", "RATE", "T"), "number"),
+    **dict.fromkeys(("FILE", "MANIFEST"), "file"),
+    "DIR": "directory",
+}
+"""The types of values by metavar, for options that do not state a type."""
 _NOT_GIVEN: tuple[object, ...] = (None, False, 0)
 
 
 class Option:
     """The declaration of an option, or of several options that set one field.
 
+    `takes` is the type of the value: "number", "file", "directory", "user", "users" (by comma),
+    "group", "groups", "owner" (USER:GROUP), or "text". It follows from the metavar, unless it is
+    stated. Error messages, completions and the types of keyword arguments depend on it.
     `parse` converts the text of a value, or all texts of a repeatable option; its first argument is
     the name of the option, for messages. `otherwise` is the value of the field if the option is not
     given, unless argparse has a default text. `bare` is the value of an option whose value is
@@ -59,6 +68,7 @@ class Option:
         self,
         *names: str,
         help: str,
+        takes: str = "",
         parse: Callable[[str, Any], object] | None = None,
         otherwise: object = None,
         bare: str | None = None,
@@ -76,6 +86,7 @@ class Option:
     ) -> None:
         self.names = names
         self.help = help
+        self.takes = takes or _TAKES.get(argparse_arguments.get("metavar", ""), "text")
         self.parse = parse
         self.otherwise = otherwise
         self.bare = bare
@@ -190,8 +201,10 @@ def taken(*fields: str) -> Section:
 class Options:
     """The options of a command, declared by the fields of a subclass.
 
-    A field without an option has a plain default, or is required. Inherited options in `without`
-    are not offered. The other keyword arguments of the class replace words in braces in the help.
+    A field without an option has a plain default, or is required. A subclass may declare an option
+    for such a field, but an inherited option is changed only by `override`. Inherited options in
+    `without` are not offered. The other keyword arguments of the class replace words in braces in
+    the help.
     """
 
     declared: ClassVar[Mapping[str, Option]] = {}
@@ -201,14 +214,20 @@ class Options:
 
     def __init_subclass__(cls, without: Sequence[str] = (), **terms: str) -> None:
         declared: dict[str, Option] = {}
+        owners: dict[str, type] = {}
         inherited: dict[str, str] = {}
         for base in reversed(cls.__mro__[1:]):
-            declared |= vars(base).get("declared", {})
+            for name, found in vars(base).get("declared", {}).items():
+                if declared.get(name) not in (None, found) and not issubclass(base, owners[name]):
+                    raise TypeError(f"{cls.__name__}: two bases declare the option '{name}'")
+                declared[name], owners[name] = found, base
             inherited |= vars(base).get("terms", {})
         cls.terms = inherited | terms
         sections: list[Section] = []
         current = Section()
         for name, value in list(vars(cls).items()):
+            if name in declared and not isinstance(value, Override):
+                raise TypeError(f"{cls.__name__}: '{name}' hides an inherited option: use override")
             if isinstance(value, Section):
                 if value.fields and not value.title:
                     current.fields += value.fields
@@ -295,6 +314,7 @@ class Options:
                 for found in (first, *first.also):
                     if "-h" in found.names:  # as in ls and chown
                         parser._option_string_actions.pop("-h").option_strings = ["--help"]
+                    parser.takes |= dict.fromkeys(found.names, found.takes)
                     group.add_argument(*found.names, help=cls._text(found.help), **found.arguments)
                     if found.bare is not None:
                         parser.bare |= {text: _joined(text, found.bare) for text in found.names}

@@ -185,6 +185,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--owner",
         metavar="LIST",
         dest="owner",
+        takes="users",
         parse=later("users_of"),
         same_on_resume=True,
         help="only entries owned by these users (names or numbers)",
@@ -193,6 +194,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--group",
         metavar="LIST",
         dest="group",
+        takes="groups",
         parse=later("groups_of"),
         same_on_resume=True,
         help="only entries with these groups (names or numbers)",
@@ -303,6 +305,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--polite",
         bare="50",
         metavar="LEVEL",
+        takes="number",
         parse=_share,
         help="be busy at most LEVEL%% of the time (default: 50)",
     )

@@ -15,8 +15,8 @@ from keyword import iskeyword
 from numbers import Real
 from typing import Any, NamedTuple
 
-from pcircle.cli.arguments import OptionalValue, near
-from pcircle.core.errors import require
+from pcircle.cli.arguments import OptionalValue, Parser, near
+from pcircle.core.errors import require, require_type
 from pcircle.tools.commands import find_tool
 
 # Options that make sense only for a command.
@@ -71,11 +71,11 @@ class ValueType(NamedTuple):
     is_repeatable: bool = False
 
     @classmethod
-    def of(cls, action: Action) -> ValueType:
-        """Return the type of the value of a parser's option."""
+    def of(cls, action: Action, takes: str) -> ValueType:
+        """Return the type of the value of a parser's option, from what its declaration takes."""
         if action.nargs == 0:
             return cls("flag")
-        name = "text" if action.choices is not None else _TYPES.get(str(action.metavar), "text")
+        name = "text" if action.choices is not None else _TYPES.get(takes, "text")
         return cls(name, isinstance(action, OptionalValue), "Append" in type(action).__name__)
 
     def accepts(self, value: object) -> bool:
@@ -92,10 +92,15 @@ class ValueType(NamedTuple):
         return said + " or True" * self.is_optional
 
 
-_TYPES = {
-    **dict.fromkeys(("N", "SIZE", "RATE", "T", "LEVEL"), "number"),
-    **dict.fromkeys(("DIR", "ERRORLOG", "FILE", "FILE.png|svg", "INDEX", "MANIFEST"), "path"),
-}
+_TYPES = {"number": "number", "file": "path", "directory": "path"}
+
+
+class Keyword(NamedTuple):
+    """A keyword argument for an option: the name of the option, and what its parser knows."""
+
+    option: str
+    action: Any
+    type: ValueType
 
 
 def keywords_of(function: str) -> tuple[str, ...]:
@@ -103,8 +108,8 @@ def keywords_of(function: str) -> tuple[str, ...]:
     return tuple(name for name in _OF_CALLS if name not in FUNCTIONS[function].without)
 
 
-def options_of(function: str) -> dict[str, tuple[str, Any]]:
-    """Return the options of a function by keyword: an option string, and the parser's action.
+def options_of(function: str) -> dict[str, Keyword]:
+    """Return the options of a function by keyword.
 
     The keywords of an option are its long names, with underscores, or else its letter.
     """
@@ -113,14 +118,16 @@ def options_of(function: str) -> dict[str, tuple[str, Any]]:
     return {name: found for name, found in _all_options(tool).items() if name not in refused}
 
 
-def _all_options(tool: str) -> dict[str, tuple[str, Any]]:
-    found: dict[str, tuple[str, Any]] = {}
-    for action in require(find_tool(tool)).built()._actions:
+def _all_options(tool: str) -> dict[str, Keyword]:
+    found: dict[str, Keyword] = {}
+    parser = require_type(Parser, require(find_tool(tool)).built())
+    for action in parser._actions:
         strings = action.option_strings
         for name in [name for name in strings if name.startswith("--")] or strings:
             keyword = keyword_of(name)
             if keyword.isidentifier():
-                found[keyword] = name, action
+                type = ValueType.of(action, parser.takes.get(name, "text"))
+                found[keyword] = Keyword(name, action, type)
     return found
 
 
@@ -147,7 +154,7 @@ def arguments_of(function: str, options: Mapping[str, object]) -> tuple[list[str
         if keyword in own_keywords:
             own[keyword] = _own(keyword, value, where)
         elif keyword in known:
-            words += _words(*known[keyword], value, where)
+            words += _words(known[keyword], value, where)
         else:
             raise TypeError(_unknown(function, keyword, (*known, *own_keywords)))
     return words, own
@@ -161,8 +168,8 @@ def _own(keyword: str, value: object, where: str) -> object:
     return value
 
 
-def _words(option: str, action: Action, value: object, where: str) -> list[str]:
-    kind = ValueType.of(action)
+def _words(keyword: Keyword, value: object, where: str) -> list[str]:
+    option, kind = keyword.option, keyword.type
     if kind.name == "flag":
         return [option] if flag_of(value, where) else []
     values: Sequence[object] = (value,)
@@ -225,8 +232,8 @@ def _long_forms(tool: str) -> dict[str, tuple[str, str]]:
     """Return each option string of a tool with the option and its keyword."""
     return {
         string: (string, keyword)
-        for keyword, (_, action) in reversed(_all_options(tool).items())
-        for string in action.option_strings
+        for keyword, found in reversed(_all_options(tool).items())
+        for string in found.action.option_strings
     }
 
 
@@ -252,7 +259,7 @@ def in_keywords(function: str, message: str) -> str:
         name = forms.get(found[1] or "", ("", ""))[1]
         if name not in known:
             return found[0]
-        if ValueType.of(known[name][1]).name == "flag":
+        if known[name].type.name == "flag":
             return f"{name}=True"
         return f"{name}={found[2]!r}" if found[2] else name
 

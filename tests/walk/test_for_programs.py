@@ -130,13 +130,13 @@ def test_each_option_gives_a_result_or_is_refused(
 ) -> None:
     words, base = FUNCTIONS[function]
     done = 0
-    for name, (_, action) in options_of(function).items():
+    for name, found in options_of(function).items():
         if name in ELSEWHERE:
             continue
         here = place + b"/%d" % done
         monkeypatch.chdir(os.fsdecode(grow(here, ["tree/a/b", "out/trash/"])))
         Path("out/names").write_text("a\n")
-        value = True if action.nargs == 0 else VALUES.get(name, "1")
+        value = True if found.action.nargs == 0 else VALUES.get(name, "1")
         done += 1
         try:
             result = getattr(pcircle, function)(*words, **(base | {name: value, "jobs": 1}))

@@ -124,6 +124,7 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
     retry_from: str | None = option(
         "--retry-from",
         metavar="ERRORLOG",
+        takes="file",
         excludes=("files_from",),
         same_on_resume="listed",
         help="copy only the failed entries logged in ERRORLOG",

@@ -31,7 +31,10 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
     """The options of fchmod."""
 
     _change = Section("Change")
-    recursive: bool = option("-R", "--recursive", help="change directories and their contents")
+    _recursive = CommonOptions.RECURSIVE
+    recursive: bool = override(
+        names=("-R", "--recursive"), help="change directories and their contents"
+    )
     mode: str | None = option("--mode", metavar="MODE", help="mode, instead of the operand MODE")
     files: str | None = option(
         "--files", metavar="MODE", help="mode for everything except directories"
@@ -41,6 +44,7 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
         "--owner",
         dest="uid",
         metavar="USER",
+        takes="user",
         parse=later("user_of", "ids"),
         help="change the owner",
     )
@@ -48,6 +52,7 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
         "--group",
         dest="gid",
         metavar="GROUP",
+        takes="group",
         parse=later("group_of", "ids"),
         help="change the group",
     )
@@ -55,6 +60,7 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
     from_owner: Owner | None = option(
         "--from",
         metavar="O:G",
+        takes="owner",
         parse=_from,
         help="change only entries with this owner and group",
     )

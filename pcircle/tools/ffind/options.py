@@ -69,6 +69,7 @@ class FindOptions(CommonOptions, done="found"):
         "--in",
         dest="within",
         metavar="INDEX",
+        takes="file",
         excludes=("polite", "strict_operands", "skip_offline"),
         help="search a saved index, not the file system",
     )

@@ -71,7 +71,8 @@ class ListOptions(CommonOptions, done="listed"):
     """
 
     _entries = Section("Entries")
-    recursive: bool = option("-R", "--recursive", help="list subdirectories recursively")
+    _recursive = CommonOptions.RECURSIVE
+    recursive: bool = override(names=("-R", "--recursive"), help="list subdirectories recursively")
     directory: bool = option(
         "-d",
         "--directory",

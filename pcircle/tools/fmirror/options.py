@@ -251,6 +251,7 @@ class MirrorOptions(CopyOptions, root="A"):
     owner: Owner | None = option(
         "--chown",
         metavar="USER:GROUP",
+        takes="owner",
         parse=_owner,
         recorded=True,
         same_on_resume=True,

@@ -337,6 +337,7 @@ class ProfileOptions(ReportOptions, CommonOptions):
         "--diff",
         nargs=2,
         metavar=("OLD", "NEW"),
+        takes="file",
         help="report growth and shrinkage between two profiles",
     )
 

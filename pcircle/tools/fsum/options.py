@@ -89,6 +89,7 @@ class SumOptions(CommonOptions):
         "--diff",
         nargs=2,
         metavar=("OLD", "NEW"),
+        takes="file",
         help="compare two manifests without reading files",
     )
 
