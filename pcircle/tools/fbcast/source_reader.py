@@ -294,20 +294,44 @@ class SourceReader:
         yield Close(self.totals.entries)
 
     def _size_up_to(self, enough_bytes: int) -> int:
-        """Return the total size, or a number above `enough_bytes` if the total exceeds it."""
+        """Return the size of the stream, or a number above `enough_bytes` if it is larger.
+
+        As in the stream, only an operand that is a symbolic link is followed, holes and special
+        files have no content, and the content of an inode is sent once.
+        """
         size_bytes = 0
-        waiting = [operand.path for operand in self._operands]
-        first = len(waiting)
+        linked: set[tuple[int, int]] = set()
+        waiting = [(operand.path, True) for operand in self._operands]
         while waiting and size_bytes <= enough_bytes:
-            path = waiting.pop()
+            path, is_operand = waiting.pop()
             try:
-                status = os.stat(path, follow_symlinks=len(waiting) < first)
-                size_bytes += status.st_size + _HEAD_BYTES
+                status = os.stat(path, follow_symlinks=is_operand)
+                size_bytes += _HEAD_BYTES
                 if stat.S_ISDIR(status.st_mode):
-                    waiting += [entry.path for entry in os.scandir(path)]
+                    with os.scandir(path) as entries:
+                        waiting += [(entry.path, False) for entry in entries]
+                elif stat.S_ISLNK(status.st_mode):
+                    size_bytes += status.st_size
+                elif stat.S_ISREG(status.st_mode):
+                    identity = status.st_dev, status.st_ino
+                    if identity not in linked:
+                        size_bytes += _content_bytes(path, status)
+                    if status.st_nlink > 1:
+                        linked.add(identity)
             except OSError:
                 continue  # the walk reports the error
         return size_bytes
+
+
+def _content_bytes(path: bytes, status: os.stat_result) -> int:
+    """Return the size of a file without its holes. Raises OSError."""
+    if not may_have_holes(status):
+        return status.st_size
+    fd = open_source(path, None)
+    try:
+        return sum(length for _, length in data_ranges(fd, 0, status.st_size))
+    finally:
+        os.close(fd)
 
 
 def _read_to_end(fd: int) -> int:

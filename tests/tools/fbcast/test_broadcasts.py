@@ -193,6 +193,36 @@ def test_changes_after_the_comparison_are_not_kept(place: bytes, changed: str) -
         os.close(old)
 
 
+@pytest.mark.parametrize("entry", ["link", "loop", "hole", "hard links"])
+def test_the_estimate_is_the_size_of_the_stream(place: bytes, entry: str) -> None:
+    """Entries that look large are not counted unless their content is sent."""
+    tree = make_directory(place, b"tree")
+    if entry == "loop":
+        os.symlink(b".", tree + b"/loop")
+    elif entry == "hard links":
+        path = write_file(tree + b"/0", content(1, 400_000))
+        for number in range(1, 200):
+            os.link(path, tree + b"/%d" % number)
+    else:
+        path = write_file((place if entry == "link" else tree) + b"/large", b"x")
+        os.truncate(path, 1 << 40)
+        if entry == "link":
+            os.symlink(path, tree + b"/link")
+    reader = SourceReader([Operand(tree, b"tree")])
+    try:
+        assert reader.begin(64, True, None) == "exchange"
+        sent, is_last = reader.read()
+        while not is_last:
+            more, is_last = reader.read()
+            sent += more
+    finally:
+        reader.close()
+    assert len(sent) < 500_000
+    enough = 1 << 50
+    estimate = reader._size_up_to(enough)
+    assert abs(estimate - len(sent)) < 64 * reader.totals.entries + 4096
+
+
 def test_check_names_the_nodes_that_differ(place: bytes) -> None:
     tree = _build(place + b"/tree")
     nodes = targets(place, 4)
