@@ -407,7 +407,14 @@ class Rank(Generic[I, R]):
 
     def _process(self, item: I, context: Context[I]) -> object:
         # An item that is still queued in the pool need not run if the job is stopping.
-        return None if self._stopping else self._parts.context().process(item, context)
+        if self._stopping:
+            return None
+        part = self._parts.context()
+        try:
+            return part.process(item, context)
+        except PcircleError:
+            part.send_reports(context)
+            raise
 
     def _complete(self, complete: CompleteItem[I]) -> None:
         item = complete.item
@@ -418,7 +425,12 @@ class Rank(Generic[I, R]):
         future.then(partial(self._ended, complete.ticket, item, "joining"))
 
     def _join(self, item: I, own: object, merged: R, context: Context[I]) -> R:
-        return self._parts.context().join(item, own, merged, context)
+        part = self._parts.context()
+        try:
+            return part.join(item, own, merged, context)
+        except PcircleError:
+            part.send_reports(context)
+            raise
 
     def _keep(self, spill: SpillSegment[I]) -> None:
         try:

@@ -226,6 +226,9 @@ class Task(ABC, Generic[I, R]):
         """
         return result
 
+    def send_reports(self, context: Context[I]) -> None:
+        """Send the pending notices of work that an item did before a PcircleError ended it."""
+
     def abandon(self, item: I, own: Any) -> None:
         """Undo what `item` began, because the job is stopping early and will not join it."""
 

@@ -235,5 +235,8 @@ class Visitor(ABC, Generic[P]):
     def resume(self, base: Open[P], context: Context[object]) -> None:
         """Begin the join of the item whose first directory is `base`."""
 
+    def send_reports(self, context: Context[Any]) -> None:
+        """Send the pending reports of completed work, also if an error is ending the job."""
+
     def end(self, context: Context[object], opens: Sequence[Open[P]]) -> None:
         """End an item or its join. The directories in `opens` are incomplete."""

@@ -188,6 +188,10 @@ class Walker(Generic[P]):
 
     # ---- one item --------------------------------------------------------------
 
+    def send_reports(self, context: Context[Any]) -> None:
+        """Send the visitor's pending reports of completed work."""
+        self._visitor.send_reports(context)
+
     def tree(self, item: Tree, line: Context[WalkItem]) -> list[Open[P]] | P:
         """Walk for a time slice; return incomplete directories, or the result if there are none."""
         context: ItemContext[P] = ItemContext(line, self._complete)
@@ -718,6 +722,9 @@ class WalkTask(PartedTask[I, R]):
             part.directories.close()
         if self.lists is not None and not self.keeps_lists:
             self.lists.close()
+
+    def send_reports(self, context: Context[Any]) -> None:
+        self._walker.send_reports(context)
 
     def walker_of(self, item: WalkItem | Portion) -> Walker[Any]:
         """Return the walker that processes an item. A subclass may have several."""

@@ -597,10 +597,10 @@ class Remover(EntryVisitor):
         if self._counts:
             self.counters.failed += 1
         else:
-            super().fail(root, path, doing, error, context)
             if self._acts is not None:
-                path = b"" if self._plan.roots[root].name else path
-                self._acts.failed(self._action, root, path, error.errno)
+                logged = b"" if self._plan.roots[root].name else path
+                self._acts.failed(self._action, root, logged, error.errno)
+            super().fail(root, path, doing, error, context)
 
     def unreached(
         self, where: Where, name: bytes, error: OSError, context: Context[TreeItem]
@@ -617,9 +617,12 @@ class Remover(EntryVisitor):
         stays, self._stays = self._stays, 0
         return stays
 
-    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
+    def send_reports(self, context: Context[TreeItem]) -> None:
         if self._acts is not None:
             self._acts.tell(context)
+
+    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
+        self.send_reports(context)
 
 
 def restore(opened: Open[int], directories: Directories) -> None:

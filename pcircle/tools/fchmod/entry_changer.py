@@ -299,10 +299,10 @@ class EntryChanger(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
-        super().fail(root, path, doing, error, context)
         if self._acts is not None:
-            path = b"" if self._plan.roots[root].name else path
-            self._acts.failed(self.task.action, root, path, error.errno)
+            logged = b"" if self._plan.roots[root].name else path
+            self._acts.failed(self.task.action, root, logged, error.errno)
+        super().fail(root, path, doing, error, context)
 
     def unreached(
         self, where: Where, name: bytes, error: OSError, context: Context[TreeItem]
@@ -315,9 +315,12 @@ class EntryChanger(EntryVisitor):
         else:
             super().unreached(where, name, error, context)
 
-    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
+    def send_reports(self, context: Context[TreeItem]) -> None:
         if self._acts is not None:
             self._acts.tell(context)
+
+    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
+        self.send_reports(context)
         notices: list[object] = [Denied(uid, count) for uid, count in self._denied.items()]
         self._denied.clear()
         for is_group, ids in ((False, self._resolver.users), (True, self._resolver.groups)):

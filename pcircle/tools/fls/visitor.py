@@ -454,11 +454,14 @@ class ListVisitor(EntryVisitor):
         if self._pending_bytes > _MUCH_BYTES:
             self._flush(self._context)
 
-    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
+    def send_reports(self, context: Context[TreeItem]) -> None:
         """Send all pending records and actions to rank 0."""
         self._flush(context)
         if self._acts is not None:
             self._acts.tell(context)
+
+    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
+        self.send_reports(context)
 
     def _flush(self, context: Context[TreeItem]) -> None:
         records, self._pending, self._pending_bytes = self._pending, [], 0

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
-from pcircle.core.errors import NoSpace, require, require_type
+from pcircle.core.errors import require, require_type
 from pcircle.ops.checkpoint.journal import Counts, InodeRecord, Recorder
 from pcircle.ops.checkpoint.resume import CheckpointSession
 from pcircle.ops.copy.entry.settings import Stamp
@@ -152,17 +152,12 @@ class CopyTask(WalkTask[Item, CopyResult]):
     # ---- one item --------------------------------------------------------------
 
     def process(self, item: Item, context: Context[Item]) -> ItemState:
-        try:
-            if not isinstance(item, Tree | Batch | Portion):
-                return self._other(item, context)
-            walked = self.walked(item, context)
-            if walked is None:
-                return ForwardedResult()
-            return walked if isinstance(walked, list) else self._walked(item, walked)
-        except NoSpace:
-            if self._worker.acting is not None:
-                self._worker.acting.actions.tell(context)
-            raise
+        if not isinstance(item, Tree | Batch | Portion):
+            return self._other(item, context)
+        walked = self.walked(item, context)
+        if walked is None:
+            return ForwardedResult()
+        return walked if isinstance(walked, list) else self._walked(item, walked)
 
     def _walked(self, item: Tree | Batch | Portion, part: PartialResult) -> CopyResult:
         return CopyResult({item.slot: self._visitor.since(part)})

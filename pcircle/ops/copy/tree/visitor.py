@@ -118,13 +118,16 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
             self._recorder.begin_item()
         return self._delta.begin()
 
+    def send_reports(self, context: Context[Item]) -> None:
+        if self._acting is not None:
+            self._acting.actions.tell(context)
+
     def end(self, context: Context[Item], opens: Sequence[Open[PartialResult]]) -> None:
         """Record completed work, claim hard-linked names, and hold copies to be verified."""
         self._entries.end(context)
         if self._limits is not None:
             self._limits.rest()
-        if self._acting is not None:
-            self._acting.actions.tell(context)
+        self.send_reports(context)
         if opens and self._began:
             self._share(opens)
         recorder = self._recorder

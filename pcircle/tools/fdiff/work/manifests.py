@@ -126,9 +126,11 @@ class ManifestVisitor(EntryVisitor):
     def resume(self, base: Open[int], context: Context[DiffItem]) -> None:
         self.begin(base, context)
 
-    def end(self, context: Context[DiffItem], opens: Sequence[Open[int]]) -> None:
-        """Send all reports to rank 0."""
+    def send_reports(self, context: Context[DiffItem]) -> None:
         self._reporter.tell(context)
+
+    def end(self, context: Context[DiffItem], opens: Sequence[Open[int]]) -> None:
+        self.send_reports(context)
 
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]

@@ -201,9 +201,11 @@ class OneSidedVisitor(EntryVisitor):
 
     in_place = True
 
-    def end(self, context: Context[DiffItem], opens: Sequence[Open[int]]) -> None:
-        """Send all reports to rank 0."""
+    def send_reports(self, context: Context[DiffItem]) -> None:
         self._reporter.tell(context)
+
+    def end(self, context: Context[DiffItem], opens: Sequence[Open[int]]) -> None:
+        self.send_reports(context)
 
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]

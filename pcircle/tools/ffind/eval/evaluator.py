@@ -110,10 +110,13 @@ class Evaluator(EntryVisitor):
     def resume(self, base: Open[int], context: Context[TreeItem]) -> None:
         self._context = self.task.context = context
 
-    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
+    def send_reports(self, context: Context[TreeItem]) -> None:
         self.task.flush()
         if self.task.action_log is not None:
             self.task.action_log.tell(context)
+
+    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
+        self.send_reports(context)
         self.task.halt(context)
         self.task.context = None
 

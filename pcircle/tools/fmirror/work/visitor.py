@@ -135,14 +135,18 @@ class MirrorVisitor(CopyVisitor):
             self._inline_deletion.begin(context)
         return super()._begin(context)
 
+    def send_reports(self, context: Context[Item]) -> None:
+        if self._inline_deletion is not None:
+            self._inline_deletion.tell()
+        if self._itemizer is not None:
+            self._itemizer.tell(context)
+        super().send_reports(context)
+
     def end(self, context: Context[Item], opens: Sequence[Open[PartialResult]]) -> None:
         self._tell_aside(context)
         self._tell_surplus(context)
         if self._inline_deletion is not None:
-            self._inline_deletion.tell()
             self._inline_deletion.close()
-        if self._itemizer is not None:
-            self._itemizer.tell(context)
         if self._link_dest is not None:
             self._link_dest.close()
         self._mark_changed()
