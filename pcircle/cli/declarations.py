@@ -278,10 +278,15 @@ class Options:
 
     def same_on_resume(self, plan: object) -> dict[str, Any]:
         """Return the values that a resumed job must have again, by the names of their options."""
+        own = self.effective()
         return {
-            _listed(names): getattr(self if fact in self.declared else plan, fact)
+            _listed(names): getattr(own if fact in self.declared else plan, fact)
             for fact, names in self.resume_facts().items()
         }
+
+    def effective(self) -> Self:
+        """Return options with the same effect, which are equal if their effects are equal."""
+        return self
 
     @classmethod
     def resume_facts(cls) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ import pytest
 
 from pcircle.collective import Member, Op
 from pcircle.collective.coordinator import ResponseCollector, Shares
-from pcircle.collective.messages import DecisionReport, Prepare
+from pcircle.collective.messages import Answer, DecisionReport, Heard, Message, Prepare, Votes
 from tests.collective.playing import play
 from tests.sim.seeds import ONE_IN
 
@@ -108,6 +108,20 @@ class Once(Member):
                 self._tell_done(key)
                 return
         self._coordinator.done(source, message.op, message.said)
+
+
+class Twice(Member):
+    """Each response is received twice."""
+
+    def received(self, source: int, message: Message, now_s: float) -> None:
+        super().received(source, message, now_s)
+        if isinstance(message, Answer | DecisionReport | Heard | Votes):
+            super().received(source, message, now_s)
+
+
+def test_a_repeated_response_changes_nothing() -> None:
+    for seed in range(_SEEDS):
+        play(seed, Twice)
 
 
 def _give_up(

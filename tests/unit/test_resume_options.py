@@ -126,6 +126,37 @@ def test_all_other_options_have_a_reason(tool: str) -> None:
     assert free - FREE.keys() - {*deletions} == set(), DELETIONS
 
 
-def test_the_order_of_attributes_to_preserve_does_not_matter() -> None:
-    words = ["--preserve=timestamps,mode", "--preserve=ownership"]
-    assert _compared("fcp", words) == _compared("fcp", ["-p"])
+@pytest.mark.parametrize(
+    ("tool", "words", "same"),
+    [
+        ("fcp", "--preserve=timestamps,mode --preserve=ownership", "-p"),
+        ("fcp", "-a -p", "-a"),
+        ("fcp", "-a --preserve=all", "-a"),
+        ("fcp", "--preserve=acl,mode", "--preserve=acl"),
+        ("fcp", "-n -u -f", "-n"),
+        ("fcp", "-p -n --skip-same", "-p -n"),
+        ("fcp", "--newer-than=1d --by-time=mtime", "--newer-than=24h"),
+        ("fcp", "-P --sparse=auto", ""),
+        ("fcp", "--match=x --match=y --match=x", "--match=y --match=x"),
+        ("fcp", "--kind=f,d --owner=0,1", "--kind=d,f --owner=1,0,1"),
+        ("fmirror", "-a --changed=walk", ""),
+        ("fmirror", "--preserve=all", ""),
+        ("fmirror", "--preserve=all,mode", "--preserve"),
+        ("fmirror", "--ignore-existing -u", "--ignore-existing"),
+    ],
+)
+def test_options_with_the_same_effect_are_equal(tool: str, words: str, same: str) -> None:
+    assert _compared(tool, words.split()) == _compared(tool, same.split())
+
+
+@pytest.mark.parametrize(
+    ("tool", "words", "others"),
+    [
+        ("fcp", "-a", "--preserve=all"),  # does not copy special files
+        ("fcp", "-a", "-a --preserve=xattr"),  # entries whose attributes are not kept fail
+        ("fcp", "-n", "-u"),
+        ("fmirror", "--preserve=mode", ""),
+    ],
+)
+def test_options_with_different_effects_differ(tool: str, words: str, others: str) -> None:
+    assert _compared(tool, words.split()) != _compared(tool, others.split())

@@ -223,7 +223,19 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
     @cached_property
     def keep(self) -> PreservedAttributes:
         """The attributes to preserve."""
-        return attributes_of(self.preserve, archive=self.archive)
+        return self._preserving(self.preserve)
+
+    def _preserving(self, names: Sequence[str]) -> PreservedAttributes:
+        """Return the attributes to preserve if `names` are the values of `--preserve`."""
+        return attributes_of(names, archive=self.archive)
+
+    def effective(self) -> Self:
+        names = self.preserve
+        for name in reversed(self.preserve):  # "all" is among the last
+            fewer = tuple(other for other in names if other != name)
+            if self._preserving(fewer) == self._preserving(names):
+                names = fewer
+        return super().effective().replace(preserve=names, match=tuple(sorted({*self.match})))
 
     @cached_property
     def existing(self) -> OverwriteOptions:

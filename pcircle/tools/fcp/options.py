@@ -144,6 +144,12 @@ class FcpOptions(CopyOptions):
             sync=self.sync,
         )
 
+    def effective(self) -> Self:
+        found = super().effective()
+        if not self.no_clobber:
+            return found
+        return found.replace(update=False, skip_same=False, force=False)
+
     def refuse_conflicts(self) -> None:
         super().refuse_conflicts()
         if self.skip_same and not self.keep.timestamps:

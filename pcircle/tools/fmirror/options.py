@@ -504,16 +504,21 @@ class MirrorOptions(CopyOptions, root="A"):
     @cached_property
     def keep(self) -> PreservedAttributes:
         """The attributes to preserve: all, or those in `--preserve`. Special files are copied."""
-        from msgspec.structs import replace
-
         from pcircle.fs.attributes.owners import Given
         from pcircle.tools.fmirror.owners import owning
 
-        keep = attributes_of(self.preserve, archive=not self.preserve)
         owner = self.owner
         uid, gid = (None, None) if owner is None else (owner.uid, owner.gid)
         given = Given(uid, gid, self.user_map, self.group_map, self.modes)
-        return owning(replace(keep, special=True), given, numeric=self.numeric_ids)
+        return owning(self._preserving(self.preserve), given, numeric=self.numeric_ids)
+
+    def _preserving(self, names: Sequence[str]) -> PreservedAttributes:
+        from msgspec.structs import replace
+
+        return replace(attributes_of(names, archive=not names), special=True)
+
+    def effective(self) -> Self:
+        return super().effective().replace(update=self.update and not self.ignore_existing)
 
     @cached_property
     def existing(self) -> OverwriteOptions:
