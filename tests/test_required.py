@@ -6,6 +6,7 @@ A module finder that is installed before the command starts simulates the missin
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -143,3 +144,34 @@ def test_rich_is_named_where_the_bar_is_drawn(place: Path, broken: bool, jobs: i
     assert problem in " ".join(said.split())
     assert "Traceback" not in said
     assert "internal error" not in said
+
+
+@pytest.mark.parametrize("path", ["msgspec", "msgspec/__init__.py", "."])
+def test_a_package_that_cannot_be_read_is_not_reported_as_absent(
+    run: Run, place: Path, path: str
+) -> None:
+    """Root may read everything, so it gives up that capability."""
+    environ = _with(place, "msgspec/__init__.py", "")
+    command = [sys.executable, "-c", _ONLY_HERE, str(place / "packages"), "tree"]
+    if os.geteuid() == 0:
+        if (setpriv := shutil.which("setpriv")) is None:
+            pytest.skip("setpriv is not installed")
+        without = "-dac_override,-dac_read_search"
+        command = [setpriv, f"--bounding-set={without}", f"--inh-caps={without}", *command]
+    unreadable = place / "packages" / path
+    unreadable.chmod(0)
+    done = run(command, env=environ, cwd=place)
+    unreadable.chmod(0o700)
+    problem = f"cannot import msgspec: '{unreadable}': Permission denied"
+    assert (done.returncode, done.stderr.decode()) == (2, f"fls: {problem}\n")
+
+
+# The required packages are searched for only in one folder.
+_ONLY_HERE = """
+import sys
+folder = sys.argv.pop(1)
+sys.path = [p for p in sys.path if p and "site-packages" not in p and p != folder] + [folder]
+sys.argv[0] = "fls"
+from pcircle.tools.fls.__main__ import main
+sys.exit(main())
+"""

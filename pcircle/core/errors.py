@@ -10,7 +10,7 @@ returned by the code that processed it; only errors of the *job* are raised.
 The checks raise `Inconsistent` if an invariant is violated. The job then ends as a defect, with a
 report. `python -O` removes `assert`, but not these checks.
 
-This module imports nothing from the package.
+When this module is imported, it imports nothing from the package.
 """
 
 from __future__ import annotations
@@ -232,11 +232,17 @@ def error_of(code: int) -> type[PcircleError]:
 def package_problem(error: BaseException) -> str:
     """Describe the problem if an import failed because of a required package, otherwise return "".
 
-    All packages that are not installed are named at once.
+    This includes a module of any package that cannot be read. All packages that are not installed
+    are named at once.
     """
     if not isinstance(error, ImportError):
         return ""
     from importlib.util import find_spec
+
+    from pcircle.core.import_finder import UnreadableModuleError  # rarely needed
+
+    if isinstance(error, UnreadableModuleError):
+        return str(error)
 
     def is_absent(module: str) -> bool:
         try:

@@ -23,6 +23,7 @@ This module imports nothing from the package.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from _thread import RLock
@@ -37,7 +38,7 @@ from types import ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from importlib.abc import Loader
     from typing import Any
 
@@ -68,6 +69,14 @@ def install() -> None:
         sys.meta_path.insert(sys.meta_path.index(PathFinder), ImportFinder())
 
 
+class UnreadableModuleError(ModuleNotFoundError):
+    """A module, or a folder that may contain it, cannot be read."""
+
+    def __init__(self, name: str, path: str) -> None:
+        reason = os.strerror(errno.EACCES)
+        super().__init__(f"cannot import {name}: '{path}': {reason}", name=name, path=path)
+
+
 class ImportFinder:
     """A meta path finder for modules in folders, like `importlib.machinery.PathFinder`."""
 
@@ -79,8 +88,21 @@ class ImportFinder:
     ) -> ModuleSpec | None:
         """Find a module in `sys.path`, or in the folders of its parent package.
 
-        Return None to leave the decision to the next finder.
+        Return None to leave the decision to the next finder. Raise UnreadableModuleError if the
+        module is nowhere else than in a folder that cannot be read, if at all.
         """
+        denied: list[str] = []
+        spec = self._find(name, folders, denied)
+        if spec is None and denied:
+            spec = PathFinder.find_spec(name, folders)
+            if spec is None or spec.loader is None:  # or an unreadable folder without a module
+                raise UnreadableModuleError(name, denied[0])
+        return spec
+
+    def _find(
+        self, name: str, folders: Sequence[str] | None, denied: list[str]
+    ) -> ModuleSpec | None:
+        """Find a module like `find_spec`; add folders and files that cannot be read to `denied`."""
         last = name.rpartition(".")[2]
         if name == "typing_extensions" and _is_for_msgspec():
             raise ModuleNotFoundError(f"msgspec does not need {name}", name=name)
@@ -89,20 +111,23 @@ class ImportFinder:
             # trying it costs less than listing the folder.
             path = os.path.join(folders[0], last)
             inside = os.path.join(path, "__init__.py")
-            return _source(name, f"{path}.py", None) or _source(name, inside, [path])
-        for folder in sys.path if folders is None else folders:
+            found = _source(name, f"{path}.py", None, denied)
+            return found or _source(name, inside, [path], denied)
+        searched = sys.path if folders is None else folders
+        for at, folder in enumerate(searched):
             names = self._names(folder)
             if names is None:
+                denied += _unreadable(searched[at:], last)
                 return None
             path = os.path.join(folder, last)
             if last in names:
-                return _source(name, os.path.join(path, "__init__.py"), [path])
+                return _source(name, os.path.join(path, "__init__.py"), [path], denied)
             for suffix in EXTENSION_SUFFIXES:
                 if last + suffix in names:
                     loader = ExtensionFileLoader(name, path + suffix)
                     return _at(name, path + suffix, loader, None)
             if f"{last}.py" in names:
-                return _source(name, f"{path}.py", None)
+                return _source(name, f"{path}.py", None, denied)
             if f"{last}.pyc" in names:  # Python's finder handles modules without source
                 return None
         return None
@@ -132,9 +157,21 @@ def _is_for_msgspec() -> bool:
     return is_begun and sys.version_info >= (3, 11)
 
 
-def _source(name: str, path: str, inside: list[str] | None) -> ModuleSpec | None:
+def _unreadable(folders: Sequence[str], name: str) -> Iterator[str]:
+    """Yield the folders that cannot be read, or those for a package of this name in them."""
+    for folder in folders:
+        inside = os.path.join(folder, name)
+        for path in (folder, inside):
+            if os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):
+                yield path
+
+
+def _source(name: str, path: str, inside: list[str] | None, denied: list[str]) -> ModuleSpec | None:
     try:
         status = os.stat(path)
+    except PermissionError:
+        denied.append(os.path.dirname(path))
+        return None
     except OSError:
         return None
     loader = _DeferringLoader if name in _DEFERRED else _Loader
@@ -162,7 +199,12 @@ class _Loader(SourceFileLoader):
 
     def get_data(self, path: str) -> bytes:
         """Read a file without querying its size."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except PermissionError:
+            if path == self.path:
+                raise UnreadableModuleError(self.name, path) from None
+            raise  # Python then reads the source instead of the compiled file
         try:
             return b"".join(iter(lambda: os.read(fd, _READ_BYTES), b""))
         finally:
