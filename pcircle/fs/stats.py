@@ -48,6 +48,7 @@ _PROBE_NS = 300_000  # the duration of a probe
 # Slow probes that prove slow look-ups: one may be slow because the process waited for a CPU.
 _PROBES = 3
 _SURELY_SLOW_S = 500e-6  # time per name from which a probe counts twice
+_PROBE_PERIOD = 16  # blocks looked up on several threads between two probes
 _NEVER = 1 << 62
 _WORTH_IT = 8  # fewer names are not worth waking a thread
 
@@ -166,6 +167,7 @@ class Stats(Table):
         self._native = looked_up_by or within_limit()
         self._overlap: Overlap = Overlap(threads) if sharing is None else sharing._overlap
         self._slow = 0  # rises with each slow block, falls with each fast block
+        self._blocks_since_probe = 0
         self._directory_fd: int | list[int] = -1
         self._names: list[bytes] = []
         self._parts: dict[int, tuple[bytes, bytes]] = {}  # by the position of the first name
@@ -185,7 +187,9 @@ class Stats(Table):
         if count < _WORTH_IT:
             self._range(0, count)
         else:
-            begin = 0 if self.is_slow else self._probe(count)
+            begin = self._probe_again(count) if self.is_slow else 0
+            if not self.is_slow:
+                begin = self._probe(begin, count)
             if begin < count:
                 self._look_overlapped(begin, count)
         self._take()
@@ -240,14 +244,32 @@ class Stats(Table):
             }
         )
 
-    def _probe(self, count: int) -> int:
+    def _probe_again(self, count: int) -> int:
+        """Look up some names if a probe is due; return the position reached.
+
+        Threads that wait for the interpreter lock seem to have slow look-ups. If a process that did
+        not get the processor in time began to use threads, it would otherwise never stop doing so.
+        """
+        self._blocks_since_probe += 1
+        if self._blocks_since_probe < _PROBE_PERIOD:
+            return 0
+        self._blocks_since_probe = 0
+        end, each_s = self._timed(0, count)
+        if each_s <= _SLOW_S:
+            self._slow = 0
+        return end
+
+    def _timed(self, begin: int, count: int) -> tuple[int, float]:
+        """Look up names for a moment; return the position reached, and the time per name."""
+        began_s = time.perf_counter()
+        end = self._range(begin, count, time.monotonic_ns() + _PROBE_NS)
+        return end, (time.perf_counter() - began_s) / max(1, end - begin)
+
+    def _probe(self, begin: int, count: int) -> int:
         """Look up names until look-ups prove to be slow; return the position reached."""
-        begin = slow = 0
+        slow = 0
         while begin < count:
-            began_s = time.perf_counter()
-            end = self._range(begin, count, time.monotonic_ns() + _PROBE_NS)
-            each_s = (time.perf_counter() - began_s) / max(1, end - begin)
-            begin = end
+            begin, each_s = self._timed(begin, count)
             if each_s <= _SLOW_S:
                 self._slow = max(self._slow - 1, 0)
                 continue

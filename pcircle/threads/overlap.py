@@ -4,7 +4,10 @@ On a file system with latency, a thousand look-ups in sequence take a thousand r
 the server could answer many at once. Here a range is divided into parts. The caller processes the
 first part itself and returns when all parts are done. Helper threads are started when first needed.
 There are only a few, because under the interpreter lock they speed up only calls that wait (see
-`pcircle.threads.pool`). They end with `close`, or when the `Overlap` is garbage collected, because
+`pcircle.threads.pool`). Calls that only compute take several times as long with helpers, and the
+duration of the run does not show it, because a thread that waits for the lock looks like one that
+waits for a server. A user of `Overlap` should therefore time single calls now and then. The helpers
+end with `close`, or when the `Overlap` is garbage collected, because
 a program that uses pcircle as a library must not accumulate threads.
 """
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -104,6 +104,29 @@ def test_the_parts_of_a_range_overlap() -> None:
     covered = sorted(number for start, stop in ranges[:5] for number in range(start, stop))
     assert covered == list(range(10, 33))
     assert sorted(ranges[5:]) == [(number, number + 1) for number in range(5)]
+
+
+@pytest.mark.parametrize(("alone_s", "is_slow"), [(10e-6, False), (2e-3, True)])
+def test_look_ups_that_only_compute_end_their_overlap(
+    tree: int, alone_s: float, is_slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside others, a look-up takes long because of the server, or of the interpreter lock."""
+    now_s = 0.0
+    never = 1 << 62
+
+    def looked_up(fds: object, batch: list[bytes], until_ns: int) -> tuple[bytes, bytes]:
+        nonlocal now_s
+        now_s += 2e-3 if until_ns == never else alone_s * len(batch)
+        return pure.stat_names(tree, batch, never)
+
+    clock = SimpleNamespace(perf_counter=lambda: now_s, monotonic_ns=lambda: int(now_s * 1e9))
+    monkeypatch.setattr("pcircle.fs.stats.time", clock)
+    stats = Stats(4, looked_up_by=SimpleNamespace(stat_names=looked_up))  # type: ignore[arg-type]
+    stats._slow = 6
+    for _ in range(16):
+        stats.look(tree, [b"file"] * 8)
+    assert stats.is_slow == is_slow
+    stats.close()
 
 
 def test_helpers_end_with_the_object_that_started_them(tree: int) -> None:

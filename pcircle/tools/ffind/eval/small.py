@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pcircle.tools.ffind.plan import FindCounters
 
 _SLOW_S = 200e-6
+_PROBE_PERIOD = 16  # prefetches between two timed look-ups
 _WORTH_IT = 4  # names; for fewer names waking threads costs more than it saves
 
 
@@ -42,6 +43,7 @@ class StatPrefetch:
         self._look_up_s = 0.0  # measured on the names evaluated last
         self._began_s = 0.0
         self._shared = 1
+        self._count_since_probe = 0
 
     @property
     def is_known(self) -> bool:
@@ -52,8 +54,8 @@ class StatPrefetch:
         """Return the status of names; None if it is not prefetched or the look-up failed."""
         self._began_s = time.perf_counter()
         found: list[os.stat_result | None] = [None] * len(names)
+        self._shared = 1
         if self._look_up_s < _SLOW_S or len(names) < _WORTH_IT:
-            self._shared = 1
             return found
         follow = self._follow
 
@@ -66,6 +68,12 @@ class StatPrefetch:
                 except OSError:
                     continue  # the evaluation repeats the look-up and reports the error
 
+        self._count_since_probe += 1
+        if self._count_since_probe >= _PROBE_PERIOD:  # see `pcircle.threads.overlap`
+            self._count_since_probe = 0
+            look(0, 1)
+            if time.perf_counter() - self._began_s < _SLOW_S:
+                return found
         self._shared = min(self._overlap.threads, len(names))
         self._overlap.run(look, 0, len(names))
         return found
