@@ -15,7 +15,7 @@ import pytest
 
 from pcircle.fs import native
 from pcircle.fs.native import pure
-from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, Table
 from pcircle.threads.overlap import Overlap
 from pcircle.threads.threads import is_helper
 
@@ -213,3 +213,15 @@ def test_no_names_have_no_rows(tree: int, looked_up_by: ModuleType) -> None:
     stats = Stats(looked_up_by=looked_up_by)
     stats.look(tree, [])
     assert stats.count == 0
+
+
+def test_a_row_may_have_any_inode_number_and_time(tree: int) -> None:
+    status = os.stat(b"file", dir_fd=tree)
+    names = "st_blocks", "st_blksize", "st_rdev", "st_atime_ns", "st_mtime_ns", "st_ctime_ns"
+    times_ns = dict.fromkeys(names, -1)  # of 31 December 1969
+    largest = (1 << 64) - 1
+    odd = os.stat_result((status.st_mode, largest, 5, 1, 2, 3, 4, -1, -1, -1), times_ns)
+    table = Table(pure.table([status, odd, None]))
+    assert table.column("inode", 0, 3) == [status.st_ino, largest, 0]
+    assert table.times_ns("mtime", 0, 3) == [status.st_mtime_ns, -1, 0]
+    assert table.column("uid", 0, 3) == [status.st_uid, 2, 0]

@@ -12,17 +12,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
 import threading
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import accumulate, chain, islice, pairwise, repeat
+from operator import attrgetter
 from time import monotonic_ns
 from typing import Any
 
 import msgspec
 
-from pcircle.core.encoding import exact, to_scan
+from pcircle.core.encoding import to_scan
 from pcircle.fs.directories import close_open
 from pcircle.fs.native.interface import (
     AS_IS,
@@ -51,20 +54,16 @@ _FCHMODAT2, _NO_FOLLOW = 452, 0x100
 _OPENAT2, _NO_OTHER_MOUNT, _BENEATH = 437, 0x01, 0x08
 _NS = 1_000_000_000
 _NUMBER_BYTES = 8
+_KINDS = 16  # kinds of entries (DT_*) are less
 _DIRECTORY, _REGULAR = stat.S_IFDIR >> 12, stat.S_IFREG >> 12
+_OTHER_NAMES = "st_blocks", "st_blksize", "st_rdev", "st_atime_ns", "st_mtime_ns", "st_ctime_ns"
+_OTHER_FIELDS = attrgetter(*_OTHER_NAMES)  # one call takes less time than six
+_NOTHING = os.stat_result((0,) * 10, dict.fromkeys(_OTHER_NAMES, 0))
 _ONLY_KIND = os.stat_result(
-    (stat.S_IFDIR, 0, 0, 1, 0, 0, 0, 0, 0, 0),
-    dict.fromkeys(
-        (
-            *("st_blocks", "st_blksize", "st_rdev"),
-            *("st_atime_ns", "st_mtime_ns", "st_ctime_ns"),
-        ),
-        0,
-    ),
+    (stat.S_IFDIR, 0, 0, 1, 0, 0, 0, 0, 0, 0), dict.fromkeys(_OTHER_NAMES, 0)
 )
 """The row of a directory that was not looked up, so that only its kind is known."""
 _SMALL = 256  # entries between two readings of the clock in a large directory
-_ALL_BITS = (1 << 64) - 1
 _OWN_BYTES = 32 << 10  # smaller files are read without the shared buffer, which saves an object
 
 _own = threading.local()
@@ -115,11 +114,12 @@ def copy_files(
     right_modes: set[tuple[int, int]] = set()
     contents: list[bytes] = []
     left = contents_bytes
-    sides = zip(_holders(sources, names), _holders(targets, names), strict=True)
+    source_fds, target_fds = _holders(sources, names), _holders(targets, names)
 
-    def copy(name: bytes) -> int:
+    def copy(place: int, name: bytes) -> int:
         nonlocal left
-        data = _copied(name, *next(sides), how, (owner, group), right_modes)
+        fds = source_fds[place], target_fds[place]
+        data = _copied(name, *fds, how, (owner, group), right_modes)
         if data is None or isinstance(data, int):
             return NOT_PLAIN if data is None else data
         if contents_bytes:
@@ -277,21 +277,19 @@ def make_directories(
     opened, its descriptor is replaced by ``-1 - errno``.
     """
     attributes = frozenset(os.fsdecode(ignored).split("\0"))
-    of_each = zip(_holders(sources, names), _holders(modes, names), strict=True)
+    if not len(sources) == len(modes) == len(names):
+        raise TypeError("sources and modes must be lists of one for each name")
     opened = array("q", [UNTRIED]) * len(names)
-    place = -1
 
-    def make(name: bytes) -> int:
-        nonlocal place
-        place += 1
-        source, mode = next(of_each)
+    def make(place: int, name: bytes) -> int:
+        source = sources[place]
         if keep & _ATTRIBUTES and _has_attributes(source, keep, attributes):
             return NOT_PLAIN
         if keep & ASK_LISTS and _has_attribute(source, _DEFAULT):
             return NOT_PLAIN
         if inode_flags and _has_flags(source, inode_flags):
             return NOT_PLAIN
-        os.mkdir(name, mode, dir_fd=target_fd)
+        os.mkdir(name, modes[place], dir_fd=target_fd)
         try:
             opened[place] = os.open(name, flags, dir_fd=target_fd)
         except OSError as error:
@@ -341,7 +339,7 @@ def unlink_names(fd: int, names: list[bytes], directories: bool, until_ns: int, 
     """Remove empty directories, or entries of all other kinds; return 0 for each."""
     remove = os.rmdir if directories else os.unlink
 
-    def unlink(name: bytes) -> int:
+    def unlink(place: int, name: bytes) -> int:
         remove(name, dir_fd=fd)
         return 0
 
@@ -356,12 +354,9 @@ def stat_names(fds: int | list[int], names: list[bytes], until_ns: int, /) -> tu
     """
     holders = _holders(fds, names)
     rows: list[os.stat_result | None] = [None] * len(names)
-    place = 0
 
-    def look(name: bytes) -> int:
-        nonlocal place
-        at, place = place, place + 1
-        rows[at] = os.stat(name, dir_fd=holders[at], follow_symlinks=False)
+    def look(place: int, name: bytes) -> int:
+        rows[place] = os.stat(name, dir_fd=holders[place], follow_symlinks=False)
         return 0
 
     return _for_each(look, names, until_ns, dots=True), table(rows)
@@ -388,18 +383,8 @@ def list_directory(fd: int, max_names: int, until_ns: int, /) -> tuple[list[byte
     has passed. The directory is read from its beginning; if the result is None, it is rewound.
     Raises OSError.
     """
-    os.lseek(fd, 0, os.SEEK_SET)
-    with os.scandir(to_scan(fd)) as entries:
-        batch: list[os.DirEntry[Any]] = list(islice(entries, max_names + 1))
-    if len(batch) > max_names:
-        return None
-    names = [os.fsencode(exact(entry.name)) for entry in batch]
-    try:
-        return names, bytes(
-            _REGULAR if entry.is_file(follow_symlinks=False) else _kind(entry) for entry in batch
-        )
-    except OSError:  # the kind of an entry cannot be looked up
-        return names, bytes(map(_kind, batch))
+    entries = _entries(fd, max_names)
+    return None if entries is None else (_names(entries), _kinds(entries))
 
 
 def scan_directories(
@@ -442,10 +427,10 @@ def scan_directories(
         raise ValueError("max_each, max_all, max_parents")
     found = _ScanResult(kinds, (max_each, max_all, max_parents), until_ns, looks=looks, sorts=sorts)
     opens = _open_beneath if beneath else os.open
-    holders = iter(_holders(fds, names))
+    holders = _holders(fds, names)
 
-    def scan(name: bytes) -> int:
-        inner = opens(name, flags, dir_fd=next(holders))
+    def scan(place: int, name: bytes) -> int:
+        inner = opens(name, flags, dir_fd=holders[place])
         return found.add_open(inner, device, keeps=keeps)
 
     try:
@@ -477,12 +462,11 @@ def read_files(
         raise ValueError("max_bytes")
     holders = _holders(fds, names)
     contents: list[bytes] = []
-    left, place, room = contents_bytes, 0, _room()
+    left, room = contents_bytes, _room()
 
-    def read(name: bytes) -> int:
-        nonlocal left, place
-        at, place = place, place + 1
-        inner = os.open(name, flags, dir_fd=holders[at])
+    def read(place: int, name: bytes) -> int:
+        nonlocal left
+        inner = os.open(name, flags, dir_fd=holders[place])
         try:
             status = os.fstat(inner)
             size = status.st_size
@@ -519,11 +503,9 @@ def ask_attributes(
     """
     holders = _holders(fds, names)
     attributes = frozenset(os.fsdecode(ignored).split("\0"))
-    place = 0
 
-    def ask(name: bytes) -> int:
-        nonlocal place
-        fd, place = holders[place], place + 1
+    def ask(place: int, name: bytes) -> int:
+        fd = holders[place]
         path = b"/proc/self/fd/%d/%b" % (fd, name)
         if name in (b".", b".."):
             if inode_flags and _has_flags(fd, inode_flags):
@@ -550,15 +532,12 @@ def change_names(
     kernel has no fchmodat2 (before Linux 6.6), the outcome is ``-1 - ENOSYS``.
     """
     holders = _holders(fds, names)
-    place = 0
 
-    def change(name: bytes) -> int:
-        nonlocal place
-        at, place = place, place + 1
+    def change(place: int, name: bytes) -> int:
         if (uid, gid) != (-1, -1):
-            os.chown(name, uid, gid, dir_fd=holders[at], follow_symlinks=False)
+            os.chown(name, uid, gid, dir_fd=holders[place], follow_symlinks=False)
         if mode >= 0:
-            _change_mode(holders[at], name, mode)
+            _change_mode(holders[place], name, mode)
         return 0
 
     return _for_each(change, names, until_ns)
@@ -664,7 +643,7 @@ def _aligned(align: int, texts: list[bytes]) -> list[bytes]:
 
 
 def _for_each(
-    act: Callable[[bytes], int],
+    act: Callable[[int, bytes], int],
     names: list[bytes],
     until_ns: int,
     enough: Callable[[], bool] | None = None,
@@ -672,29 +651,37 @@ def _for_each(
     all_of_them: bool = True,
     dots: bool = False,
 ) -> bytes:
-    """Act on the names in order until `until_ns` has passed or `enough` returns true.
+    """Act on positions and names in order until `until_ns` has passed or `enough` returns true.
 
     Unless `all_of_them` is true, stop after the first negative outcome. The names ``.`` and ``..``
     are permitted only with `dots`.
     """
-    if not isinstance(names, list):
-        raise TypeError("names must be a list of bytes")
-    for name in names:
-        if not isinstance(name, bytes):
-            raise TypeError("names must be a list of bytes")
-        if not name or b"/" in name or b"\0" in name or (not dots and name in (b".", b"..")):
-            raise ValueError("not the name of an entry of a directory")
+    _refuse_names(names, dots=dots)
     outcomes = array("q", [UNTRIED]) * len(names)
     for place, name in enumerate(names):
         try:
-            outcomes[place] = act(name)
+            outcome = act(place, name)
         except OSError as error:
-            outcomes[place] = -1 - (error.errno or 0)
+            outcome = -1 - (error.errno or 0)
+        outcomes[place] = outcome
         if monotonic_ns() > until_ns or (enough is not None and enough()):
             break
-        if outcomes[place] < 0 and not all_of_them:
+        if outcome < 0 and not all_of_them:
             break
     return outcomes.tobytes()
+
+
+def _refuse_names(names: list[bytes], *, dots: bool) -> None:
+    if not isinstance(names, list):
+        raise TypeError("names must be a list of bytes")
+    if set(map(type, names)) - {bytes}:
+        raise TypeError("names must be a list of bytes")
+    text = b"\0%b\0" % b"\0".join(names)  # all names are tested at once
+    is_refused = b"/" in text or b"\0\0" in text or text.count(b"\0") > len(names) + 1
+    if not dots:
+        is_refused = is_refused or b"\0.\0" in text or b"\0..\0" in text
+    if names and is_refused:
+        raise ValueError("not the name of an entry of a directory")
 
 
 def _room() -> memoryview:
@@ -764,7 +751,8 @@ class _ScanResult:
     def __init__(
         self, allowed: int, limits: tuple[int, int, int], until_ns: int, *, looks: int, sorts: bool
     ) -> None:
-        self._allowed, self._until_ns = allowed, until_ns
+        self._allowed = bytes(kind for kind in range(_KINDS) if allowed & 1 << kind)
+        self._until_ns = until_ns
         self._max_each, self._max_all, self._max_parents = limits
         self.parents = 0
         self._looks, self._sorts = looks, sorts
@@ -796,29 +784,20 @@ class _ScanResult:
 
         Raises OSError.
         """
-        listed = list_directory(fd, self._max_each, self._until_ns)
-        if listed is None or not self._are_allowed(listed[1]):
+        entries = _entries(fd, self._max_each)
+        kinds = b"" if entries is None else _kinds(entries)
+        if entries is None or not self._are_allowed(kinds):
             return NOT_PLAIN
-        names, kinds = listed
+        names = _names(entries)
         if self._sorts and names:
-            pairs = sorted(zip(names, kinds, strict=True))
-            names, kinds = [name for name, _ in pairs], bytes(kind for _, kind in pairs)
+            found = sorted(zip(names, kinds, entries, strict=True))
+            names, entries = [each[0] for each in found], [each[2] for each in found]
+            kinds = bytes(each[1] for each in found)
         if self._looks:
-            rows: list[os.stat_result | None] = []
-            for place, name in enumerate(names):
-                is_due = place % _SMALL == _SMALL - 1 and monotonic_ns() > self._until_ns
-                if is_due:
-                    return UNTRIED if self.own else NOT_PLAIN
-                if self._looks != 1 and kinds[place] == _DIRECTORY:
-                    rows.append(_ONLY_KIND)
-                    continue
-                try:
-                    row = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                except OSError:
-                    return NOT_PLAIN
-                is_directory = stat.S_ISDIR(row.st_mode)
-                rows.append(_ONLY_KIND if self._looks != 1 and is_directory else row)
-            kinds = bytes(stat.S_IFMT(row.st_mode) >> 12 for row in rows if row is not None)
+            rows = self._look(entries, kinds)
+            if isinstance(rows, int):
+                return rows
+            kinds = bytes([row.st_mode >> 12 for row in rows])
             if not self._are_allowed(kinds):
                 return NOT_PLAIN  # an entry was replaced in the meantime
             self.rows += rows
@@ -827,6 +806,24 @@ class _ScanResult:
         self.ends.append(len(self.text))
         self.kinds += kinds
         return len(names)
+
+    def _look(self, entries: list[os.DirEntry[Any]], kinds: bytes) -> list[os.stat_result] | int:
+        """Return the status of entries, or why there is none: `NOT_PLAIN` or `UNTRIED`."""
+        rows: list[os.stat_result] = []
+        try:
+            for begin in range(0, len(entries), _SMALL):
+                if begin and monotonic_ns() > self._until_ns:
+                    return UNTRIED if self.own else NOT_PLAIN
+                part = slice(begin, begin + _SMALL)
+                if self._looks == 1:
+                    rows += [entry.stat(follow_symlinks=False) for entry in entries[part]]
+                    continue
+                for entry, kind in zip(entries[part], kinds[part], strict=True):
+                    row = _ONLY_KIND if kind == _DIRECTORY else entry.stat(follow_symlinks=False)
+                    rows.append(_ONLY_KIND if stat.S_ISDIR(row.st_mode) else row)
+        except OSError:
+            return NOT_PLAIN
+        return rows
 
     def _is_parent(self, count: int) -> bool:
         """Return whether the last directory, of `count` entries, is kept as a parent; count it."""
@@ -852,7 +849,7 @@ class _ScanResult:
                 os.close(fd)
 
     def _are_allowed(self, kinds: bytes) -> bool:
-        return all(self._allowed & 1 << kind for kind in set(kinds))
+        return not kinds.translate(None, self._allowed)
 
 
 def _holders(fds: int | list[int], names: list[bytes]) -> list[int]:
@@ -864,29 +861,57 @@ def _holders(fds: int | list[int], names: list[bytes]) -> list[int]:
     return fds
 
 
-def table(rows: list[os.stat_result | None]) -> bytes:
+def table(rows: Sequence[os.stat_result | None]) -> bytes:
     """Return a table of rows; a row that is None consists of zeros."""
-    fields = [(0,) * len(COLUMNS) if row is None else _row(row) for row in rows]
-    numbers = array("q")
-    for column in zip(*fields, strict=True):
+    if not rows:
+        return b""
+    found = [row or _NOTHING for row in rows]
+    # All of a status but six fields are its items. They are integers, also the times.
+    mode, inode, device, links, uid, gid, size, *seconds = zip(*found, strict=True)
+    blocks, block_size, rdev, *times = zip(*map(_OTHER_FIELDS, found), strict=True)
+    columns: list[Sequence[int]]
+    columns = [mode, links, uid, gid, size, blocks, block_size, inode, device, rdev]
+    for time_s, time_ns in zip(seconds, times, strict=True):
+        columns += [time_s, [ns % _NS for ns in time_ns]]
+    pack = struct.Struct(f"{len(rows)}q").pack
+    parts = []
+    for column in columns:
         try:
-            numbers.extend(array("q", column))  # adds all numbers or none
-        except OverflowError:  # inode numbers may use all 64 bits
-            numbers.extend(array("q", array("Q", [n & _ALL_BITS for n in column]).tobytes()))
-    return numbers.tobytes()
+            parts.append(pack(*column))
+        except struct.error:  # inode numbers may use all 64 bits
+            parts.append(struct.pack(f"{len(rows)}Q", *column))
+    return b"".join(parts)
 
 
-def _row(status: os.stat_result) -> tuple[int, ...]:
-    # Unpacking takes less time than to ask for each attribute by its name.
-    numbers: tuple[Any, ...] = status  # all integers: its type has floats for the times
-    mode, inode, device, links, uid, gid, size, atime_s, mtime_s, ctime_s = numbers
-    # fmt: off
-    return (  # pyright: ignore[reportReturnType]
-        mode, links, uid, gid, size, status.st_blocks, status.st_blksize, inode, device,
-        status.st_rdev, atime_s, status.st_atime_ns % _NS, mtime_s, status.st_mtime_ns % _NS,
-        ctime_s, status.st_ctime_ns % _NS,
-    )
-    # fmt: on
+def _entries(fd: int, max_names: int) -> list[os.DirEntry[Any]] | None:
+    """Read a directory from its beginning; return None if it has too many entries.
+
+    Raises OSError.
+    """
+    os.lseek(fd, 0, os.SEEK_SET)
+    with os.scandir(to_scan(fd)) as found:
+        entries: list[os.DirEntry[Any]] = list(islice(found, max_names + 1))
+    return None if len(entries) > max_names else entries
+
+
+def _names(entries: list[os.DirEntry[Any]]) -> list[bytes]:
+    names = [entry.name for entry in entries]
+    if not names or isinstance(names[0], bytes):
+        return names
+    return os.fsencode("\0".join(names)).split(b"\0")  # faster than one by one
+
+
+def _kinds(entries: list[os.DirEntry[Any]]) -> bytes:
+    """Return the kinds of entries (DT_*); 0 where unknown."""
+    try:
+        return bytes(
+            [
+                _REGULAR if entry.is_file(follow_symlinks=False) else _kind(entry)
+                for entry in entries
+            ]
+        )
+    except OSError:  # the kind of an entry cannot be looked up
+        return bytes(map(_kind, entries))
 
 
 def _kind(entry: os.DirEntry[Any]) -> int:
@@ -924,8 +949,16 @@ def _called(*arguments: object) -> int:
     """Make a system call. Raises OSError."""
     import ctypes  # few runs need ctypes
 
-    result = int(ctypes.CDLL(None, use_errno=True).syscall(*arguments))
+    result = int(_syscall()(*arguments))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return result
+
+
+@cache
+def _syscall() -> Callable[..., int]:
+    import ctypes
+
+    function: Callable[..., int] = ctypes.CDLL(None, use_errno=True).syscall
+    return function
