@@ -248,6 +248,17 @@ class Parser(argparse.ArgumentParser):
         return last if all(flag is not None and flag.nargs == 0 for flag in flags) else None
 
 
+def require_operands(given: Sequence[bytes], *names: str, more: bool = False) -> None:
+    """Raise UsageError unless one operand is given for each name, or at least one with `more`."""
+    missing = names[len(given) :]
+    if missing:
+        noun = "operand" if len(missing) == 1 else "operands"
+        after = f" after '{encoding.show(given[-1])}'" if given else ""
+        raise UsageError(f"missing {noun} {' and '.join(missing)}{after}")
+    if len(given) > len(names) and not more:
+        raise UsageError(f"extra operand '{encoding.show(given[len(names)])}'")
+
+
 def notes(name: str, text: str) -> str:
     """Return the last part of a tool's help: notes on sizes and processes, and `text`."""
     return f"{SIZES}\n\n{LAUNCH.format(tool=name)}\n\n{text}"

@@ -39,6 +39,40 @@ def test_only_similar_spellings_are_suggested(
     assert re.findall(r"(?<![\w-])--?[a-z][\w-]*", said) == named
 
 
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("fbcast", "missing operands SRC and DST"),
+        ("fbcast a", "missing operand DST after 'a'"),
+        ("fbench", "missing operand DIR"),
+        ("fbench a b", "extra operand 'b'"),
+        ("fchmod", "missing operand MODE"),
+        ("fchmod 700", "missing operand PATH"),
+        ("fcp", "missing operands SRC and DST"),
+        ("fcp a", "missing operand DST after 'a'"),
+        ("fcp -t b", "missing operand SRC"),
+        ("fcp -T a b c", "extra operand 'c'"),
+        ("fdiff", "missing operands A and B"),
+        ("fdiff a", "missing operand B after 'a'"),
+        ("fdiff a b c", "extra operand 'c'"),
+        ("fmirror", "missing operands A and B"),
+        ("fmirror a", "missing operand B after 'a'"),
+        ("fmirror a b c", "extra operand 'c'"),
+        ("frm", "missing operand PATH"),
+        ("fsum", "missing operand PATH"),
+        ("scale a", "extra operand 'a'"),
+    ],
+)
+def test_missing_and_extra_operands_are_reported_in_the_same_form(
+    capfd: pytest.CaptureFixture[str], command: str, problem: str
+) -> None:
+    tool, *words = command.split()
+    cli = importlib.import_module(f"pcircle.tools.{tool}.cli")
+    assert cli.main(words) == 2
+    name = "python -m pcircle.scale" if tool == "scale" else tool
+    assert capfd.readouterr() == ("", f"{name}: {problem}\nTry '{name} --help'.\n")
+
+
 @pytest.mark.parametrize("tool", ["fbcast", "fbench", "fcp", "fprof", "fsum"])
 def test_help_has_no_words_of_argparse(tool: str) -> None:
     said = importlib.import_module(f"pcircle.tools.{tool}.cli").parser().format_help()

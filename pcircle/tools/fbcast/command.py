@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from pcircle.cli import json_output as jsonout
+from pcircle.cli.arguments import require_operands
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, PcircleError, UsageError
 from pcircle.core.writing import CALLER
@@ -59,10 +60,7 @@ def _run_rank(options: BroadcastOptions, transport: Transport) -> int:
 
 def _options(args: argparse.Namespace) -> BroadcastOptions:
     operands = [os.fsencode(operand) for operand in args.operands]
-    if not operands:
-        raise UsageError("missing operands SRC and DST")
-    if len(operands) == 1:
-        raise UsageError(f"missing destination after '{show(operands[0])}'")
+    require_operands(operands, "SRC", "DST", more=True)
     if not all(operands):
         raise UsageError("empty file name")
     return BroadcastOptions.of(

@@ -18,6 +18,7 @@ import msgspec
 
 from pcircle.cli import json_output as jsonout
 from pcircle.cli import pictures
+from pcircle.cli.arguments import require_operands
 from pcircle.cli.program import ToolProgram, run_tool
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
@@ -126,10 +127,7 @@ def _options(args: argparse.Namespace) -> BenchOptions:
     papers = len(operands) > 1 and operands[0] == PAPERS
     if papers:
         del operands[0]
-    if len(operands) != 1:
-        if not operands:
-            raise UsageError("missing operand DIR")
-        raise UsageError(f"fbench takes one DIR: extra operand '{operands[1]}'")
+    require_operands(list(map(os.fsencode, operands)), "DIR")
     options = BenchOptions.of(args, folder=os.fsencode(operands[0]))
     cases, files, blocks = (PAPER_CASES, 5, 100) if papers else (CASES, 4, 64)
     return options.replace(

@@ -10,6 +10,7 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pcircle.cli.arguments import require_operands
 from pcircle.cli.declarations import Option, Section, option, override, taken
 from pcircle.cli.options import CommonOptions
 from pcircle.core.errors import UsageError
@@ -115,14 +116,10 @@ class FcpOptions(CopyOptions):
         if into and args.no_target_directory:
             raise UsageError("-t cannot be combined with -T")
         target = os.fsencode(args.target_directory) if into else None
-        if not operands:
-            raise UsageError("missing operands SRC and DST")
+        names = ("SRC",) if into else ("SRC", "DST")
+        require_operands(operands, *names, more=not args.no_target_directory)
         if target is None:
-            if len(operands) == 1:
-                raise UsageError(f"missing destination after '{args.operands[0]}'")
             target = operands.pop()
-        if args.no_target_directory and len(operands) > 1:
-            raise UsageError(f"-T takes one SRC and one DST: extra operand '{args.operands[2]}'")
         if not target or not all(operands):
             raise UsageError("empty file name")
         return super().of(

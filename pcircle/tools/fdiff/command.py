@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from pcircle.cli.arguments import require_operands
 from pcircle.cli.inputs import lists_of
 from pcircle.cli.listing import cell_width
 from pcircle.cli.output import terminal_of
@@ -59,11 +60,7 @@ class DiffProgram(ComparisonProgram):
 
     def __init__(self, args: argparse.Namespace) -> None:
         paths = list(map(os.fsencode, args.operands))
-        if len(paths) > 2:
-            raise UsageError(f"fdiff takes A and B: extra operand '{show(paths[2])}'")
-        if len(paths) < 2:
-            missing = f"operand B after '{show(paths[0])}'" if paths else "operands A and B"
-            raise UsageError(f"missing {missing}")
+        require_operands(paths, "A", "B")
         super().__init__(DiffOptions.of(args), paths)
         self.limit: TimeLimit | None = self.options.time_limit()
         self.table: bool = self.options.format == "dcmp"

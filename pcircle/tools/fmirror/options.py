@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from pcircle.cli.arguments import require_operands
 from pcircle.cli.declarations import Section, option, override, taken
 from pcircle.cli.options import CommonOptions, later
 from pcircle.core.errors import UsageError
@@ -414,9 +415,9 @@ class MirrorOptions(CopyOptions, root="A"):
         applies = args.apply is not None and not cls._is_planned(args)
         # With --apply, rank 0 reads the operands from the plan.
         paths = [b".", b"."] if applies else operands
-        if len(paths) != 2 or not all(paths):
-            missing = "missing operands A and B" if not paths else "missing operand B"
-            raise UsageError(missing if len(paths) < 2 else "expected two operands, A and B")
+        require_operands(paths, "A", "B")
+        if not all(paths):
+            raise UsageError("empty file name")
         source, target = paths
         if not (args.strict_operands or os.path.isdir(target)):
             target = target.rstrip(b"/") or target

@@ -315,7 +315,7 @@ def test_from_a_program(pair: tuple[bytes, bytes], capfd: pytest.CaptureFixture[
     [
         ("a", "missing operand B after 'a'"),
         ("", "missing operands A and B"),
-        ("a b c", "fdiff takes A and B: extra operand 'c'"),
+        ("a b c", "extra operand 'c'"),
         ("a nowhere", "cannot read 'nowhere': No such file or directory"),
         ("--fields=colour a b", "--fields: unknown field 'colour'; choose from kind, size"),
         ("--ignore=all a b", "no fields are left to compare"),

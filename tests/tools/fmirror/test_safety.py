@@ -331,8 +331,8 @@ def _refused(words: Sequence[str | bytes], text: str) -> None:
 
 def test_refusals(pair: tuple[bytes, bytes], place: bytes) -> None:
     source, target = pair
-    _refused([source], "missing operand B")
-    _refused([source, target, target], "expected two operands")
+    _refused([source], f"missing operand B after '{os.fsdecode(source)}'")
+    _refused([source, target, target], f"extra operand '{os.fsdecode(target)}'")
     _refused([source + b"/one/file", target], "not a directory")
     _refused([source, source], "into itself")
     _refused([source, source + b"/one"], "into itself")
