@@ -304,8 +304,11 @@ class Rank(Generic[I, R]):
     def _fail(self, error: BaseException, doing: str) -> None:
         code, reason = self._explain(error, doing)
         self._engine.abort(code, reason, _now_s())
-        if reason not in self._engine.reasons:
-            # This rank's account has already been sent without the reason.
+        if reason in self._engine.reasons:
+            return
+        # This rank's account has already been sent without the reason. A job that is stopping early
+        # repeats what it has not recorded when it is resumed, so a further reason is not needed.
+        if not (code == StoppedEarly.exit_code and self._engine.reasons):
             self._crash_reporter.late(self._transport.rank, reason, self._engine.code)
 
     def _explain(self, error: BaseException, doing: str) -> tuple[int, str]:
