@@ -19,7 +19,7 @@ from pcircle.fs.directories import HOLDER
 from pcircle.ops.copy.entry.settings import Striping
 from pcircle.ops.copy.tree.items import FILE, CopyChunk, CopyPlan, CopyRoot, Item, LargeFileItem
 from pcircle.ops.copy.tree.large_files import LargeFileCopier
-from pcircle.ops.copy.tree.worker import worker
+from pcircle.ops.copy.tree.worker import Worker
 from pcircle.walk.items import DirectoryIdentity
 from tests import strace
 
@@ -404,8 +404,8 @@ def test_chunks_begin_where_stripes_do(
         sparse="never",
         striping=Striping(source=True, target=by == "target", keep=by == "target"),
     )
-    of_rank = worker(plan, 0, 3)
-    ends, layouts = of_rank.sides, of_rank.copier.copier.layouts
+    of_rank = Worker(plan, 0, 3)
+    ends, layouts = of_rank.sides, of_rank.copier.layouts
     try:
         context = _Here()
         large = LargeFileCopier(of_rank)

@@ -223,15 +223,6 @@ class Copier:
         plain = plain and settings.existing.plain
         self.plain: PlainCopier = PlainCopier(settings, extras, observers, is_active=plain)
 
-    @property
-    def is_stopping(self) -> Callable[[], bool]:
-        """The current item's function that returns whether the job is stopping."""
-        return self.context.is_stopping
-
-    @is_stopping.setter
-    def is_stopping(self, stop: Callable[[], bool]) -> None:
-        self.context.is_stopping = stop
-
     def files(
         self,
         names: Sequence[bytes],

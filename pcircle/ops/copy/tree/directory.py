@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,6 +31,7 @@ from pcircle.ops.checkpoint.store import create_mark
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.overwrite import TimestampPrecision
 from pcircle.ops.copy.tree.items import CopyPlan, is_in_copy, open_sides
+from pcircle.walk.items import DirectoryIdentity
 
 if TYPE_CHECKING:
     from pcircle.fs.directories import Directories
@@ -124,6 +125,19 @@ class Sides:
         """Open the directories; see `open_sides`."""
         self._plan = plan
         self.sources, self.targets = open_sides(plan, opened, is_first)
+
+    @contextmanager
+    def leases(
+        self, root: int, path: bytes, place: DirectoryIdentity | None = None
+    ) -> Iterator[tuple[Lease, Lease]]:
+        """Lease a source directory and its copy; errors name the operation "reach" by default."""
+        source, target = (None, None) if place is None else (place.source, place.target)
+        with (
+            error_context("reach"),
+            self.sources.lease(root, path, source) as source_lease,
+            self.targets.lease(root, path, target) as target_lease,
+        ):
+            yield source_lease, target_lease
 
     def close(self) -> None:
         """Close all directories."""

@@ -66,7 +66,7 @@ class EntryCopier(WorkerPart):
             self._skip_specials(where, names.specials, source_fd, context)
             names.specials = []
         before = self._delta.now()
-        self._directory.enter(root, path, place, target_fd)
+        self._worker.enter(root, path, place, target_fd)
         if self._earlier is not None:
             self._earlier.lift(target_fd, names.files)
         linked: list[FoundLink] = []
@@ -149,7 +149,7 @@ class EntryCopier(WorkerPart):
         failed: set[bytes] = set()
         source_fd, target_fd = fds
         ways = [(self._copier.link, name) for name in names.links]
-        ways += [(self._directory.special, name) for name in names.specials]
+        ways += [(self._worker.copy_special, name) for name in names.specials]
         for copy_one, name in ways:
             try:
                 status = copy_one(source_fd, name, target_fd, name, claimed=False)
@@ -293,20 +293,16 @@ class EntryCopier(WorkerPart):
     ) -> bool:
         """Copy a root that is not a directory; return False if other items complete the copy."""
         root = self._plan.roots[number]
-        with (
-            error_context("reach"),
-            self._sides.sources.lease(number, HOLDER) as source,
-            self._sides.targets.lease(number, HOLDER) as lease,
-        ):
+        with self._sides.leases(number, HOLDER) as (source, lease):
             names = (source.fd, root.source_name, lease.fd, root.target_name)
-            self._directory.enter(number, HOLDER, ANYWHERE, lease.fd)
+            self._worker.enter(number, HOLDER, ANYWHERE, lease.fd)
             if root.kind == items.LINK:
                 self._copier.link(*names)
                 context.note(
                     [items.Remark(root.source_shown, "is a symbolic link: copied as a link")]
                 )
             elif root.kind == items.SPECIAL and self._plan.keep.special:
-                self._directory.special(*names)
+                self._worker.copy_special(*names)
             elif root.kind != items.FILE:
                 with error_context("copy"):
                     raise not_copied(source.fd, root.source_name)

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from pcircle.core.units import CHUNK_UNIT_BYTES
 from pcircle.fs.data import data_chunks, may_have_holes
 from pcircle.fs.directories import join_path
-from pcircle.fs.entry_errors import error_context
+from pcircle.jobs.failures import Failure
 from pcircle.ops.checkpoint.journal import RangeRecord, StartedFileRecord
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.observers import SourceModifiedError
@@ -70,12 +72,8 @@ class LargeFileCopier(WorkerPart):
             self._counters.ahead -= 1
             self._counters.ahead_bytes -= item.ahead_bytes
         try:
-            with (
-                error_context("reach"),
-                self._sides.sources.lease(item.root, item.path, item.place.source) as source,
-                self._sides.targets.lease(item.root, item.path, item.place.target) as lease,
-            ):
-                self._directory.enter(item.root, item.path, item.place, lease.fd)
+            with self._sides.leases(item.root, item.path, item.place) as (source, lease):
+                self._worker.enter(item.root, item.path, item.place, lease.fd)
                 names = (source.fd, item.name, lease.fd, item.target_name)
                 if self._earlier is not None:
                     self._earlier.lift(lease.fd, [item.target_name])
@@ -113,10 +111,8 @@ class LargeFileCopier(WorkerPart):
         return self._signed(item, CopyResult())
 
     def _signed(self, item: LargeFileItem, done: CopyResult) -> CopyResult:
-        signer = self._signer
-        if signer is None:
-            return done
-        signer.add_entry_or_root(item.root, item.path, item.name)
+        if self._signer is not None:
+            self._signer.add_entry_or_root(item.root, item.path, item.name)
         return done
 
     def _take_up(
@@ -142,18 +138,12 @@ class LargeFileCopier(WorkerPart):
 
     def _record(self, item: LargeFileItem, begun: StartedFile) -> None:
         status, creation, identity, _ = begun
-        recorder = self._recorder
-        if recorder is None:
+        if self._recorder is None:
             return
-        keys, written = recorder.keys, creation.written
-        where = item.root, item.path
+        key_of = partial(self._recorder.keys.file, item.root, item.path)
+        key, written = key_of(item.name), creation.written
         source = self._plan.stamp(status).version
-        made = identity[1]
-        recorder.add(
-            StartedFileRecord(
-                keys.file(*where, item.name), keys.file(*where, written), written, made, source
-            )
-        )
+        self._recorder.add(StartedFileRecord(key, key_of(written), written, identity[1], source))
 
     def _spawn_chunks(
         self,
@@ -207,11 +197,7 @@ class LargeFileCopier(WorkerPart):
         reached = item.offset
         error: OSError | None = None
         try:
-            with (
-                error_context("reach"),
-                self._sides.sources.lease(item.root, item.path) as source,
-                self._sides.targets.lease(item.root, item.path) as lease,
-            ):
+            with self._sides.leases(item.root, item.path) as (source, lease):
                 split = self._plan.chunk_bytes is None
                 stop = context.is_stopping
                 reached, error = self._copier.chunk(item, source.fd, lease.fd, split, stop)
@@ -220,8 +206,7 @@ class LargeFileCopier(WorkerPart):
         end = item.offset + item.length
         if error is not None:
             self._counters.weight += item.weight * (end - reached) / item.length
-            path = join_path(item.path, item.name)
-            failure = self._accounts.failure(item.root, path, None, error)
+            failure = self._failure(item, error)
             if isinstance(error, TargetFullError):
                 # The file is not counted as failed, because its copied part stays and other chunks
                 # may fail in the same way.
@@ -248,23 +233,12 @@ class LargeFileCopier(WorkerPart):
     def _share_rest(self, item: CopyChunk, offset: int, end: int, context: Context[Item]) -> None:
         """Spawn the remaining range of a slow chunk as two chunks."""
         middle = min(end, -(-(offset + end) // 2 // item.unit_bytes) * item.unit_bytes)
+        parts = [(a, b) for a, b in ((offset, middle), (middle, end)) if b > a]
+        whole, weight = item.length, item.weight
         context.spawn(
             [
-                CopyChunk(
-                    item.root,
-                    item.path,
-                    item.name,
-                    item.temporary,
-                    item.source,
-                    item.target,
-                    start,
-                    stop - start,
-                    item.weight * (stop - start) / item.length,
-                    item.sparse,
-                    item.unit_bytes,
-                )
-                for start, stop in ((offset, middle), (middle, end))
-                if stop > start
+                replace(item, offset=a, length=b - a, weight=weight * (b - a) / whole)
+                for a, b in parts
             ]
         )
 
@@ -279,12 +253,8 @@ class LargeFileCopier(WorkerPart):
         self._copier.names.expected = item.expected
         blocks = merged.slots.get(OF_FILE, NOTHING).blocks
         try:
-            with (
-                error_context("reach"),
-                self._sides.sources.lease(item.root, item.path, item.place.source) as source,
-                self._sides.targets.lease(item.root, item.path, item.place.target) as lease,
-            ):
-                self._directory.enter_names(item.root, item.path, made=item.place.made)
+            with self._sides.leases(item.root, item.path, item.place) as (source, lease):
+                self._worker.enter_names(item.root, item.path, made=item.place.made)
                 names = (source.fd, item.name, lease.fd)
                 made_as = own.source, own.creation, own.identity
                 self._copier.finish(*made_as, names, failed=cause is not None)
@@ -298,11 +268,9 @@ class LargeFileCopier(WorkerPart):
         except SourceModifiedError as moved:
             if not item.again and not context.stopping:
                 return self._once_more(item, own, context)
-            path = join_path(item.path, item.name)
-            cause = self._accounts.failure(item.root, path, None, moved)
+            cause = self._failure(item, moved)
         except OSError as error:
-            path = join_path(item.path, item.name)
-            cause = self._accounts.failure(item.root, path, None, error)
+            cause = self._failure(item, error)
         if cause is not None:
             self._counters.failed += 1
             self._accounts.tell(cause, context)
@@ -315,6 +283,9 @@ class LargeFileCopier(WorkerPart):
             self._signer.seal_large_file(own.source.st_size, own.blocks, own.known + blocks)
         return self._signed(item, CopyResult(copy=copy))
 
+    def _failure(self, item: CopyChunk | LargeFileItem, error: OSError) -> Failure:
+        return self._accounts.failure(item.root, join_path(item.path, item.name), None, error)
+
     def _once_more(
         self, item: LargeFileItem, own: LargeFileState, context: Context[Item]
     ) -> CopyResult:
@@ -324,7 +295,7 @@ class LargeFileCopier(WorkerPart):
         counters.bytes_found -= own.source.st_size
         counters.bytes_done -= own.source.st_size
         counters.resumed_bytes -= own.resumed_bytes
-        context.spawn([msgspec.structs.replace(item, weight=0.0, again=True, ahead_bytes=None)])
+        context.spawn([replace(item, weight=0.0, again=True, ahead_bytes=None)])
         return CopyResult()
 
     def abandon(self, item: LargeFileItem, own: LargeFileState) -> None:

@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import TypeAlias, overload
+from typing import TypeAlias
 
 import msgspec
 
@@ -402,14 +402,6 @@ class HardLinks(WorkerPart):
 
     # ---- the work --------------------------------------------------------------
 
-    @overload
-    def one(self, item: HardLinkedName, context: Context[Item]) -> CopyResult: ...
-
-    @overload
-    def one(
-        self, item: HardLinkedName, context: Context[Item], *, large: bool
-    ) -> CopyResult | None: ...
-
     def one(
         self, item: HardLinkedName, context: Context[Item], *, large: bool = True
     ) -> CopyResult | None:
@@ -420,14 +412,10 @@ class HardLinks(WorkerPart):
         before, skipped = self._counters.copied(), self._counters.skipped
         self._copier.names.expected = item.expected
         try:
-            with (
-                error_context("reach"),
-                self._sides.sources.lease(item.root, item.path, item.place.source) as source,
-                self._sides.targets.lease(item.root, item.path, item.place.target) as lease,
-            ):
+            with self._sides.leases(item.root, item.path, item.place) as (source, lease):
                 name = self._sides.target_name(item.root, item.path, item.name)
                 names = (source.fd, item.name, lease.fd, name)
-                self._directory.enter(item.root, item.path, item.place, lease.fd)
+                self._worker.enter(item.root, item.path, item.place, lease.fd)
                 if self._earlier is not None:
                     self._earlier.lift(lease.fd, [name])
                 follow = self._plan.follow
@@ -475,7 +463,7 @@ class HardLinks(WorkerPart):
         if stat.S_ISLNK(found.st_mode):
             self._copier.link(*names)
         elif self._plan.keep.special:
-            self._directory.special(*names)
+            self._worker.copy_special(*names)
         else:
             raise Changed("it is no longer a regular file")
         return COPIED
@@ -526,7 +514,7 @@ class HardLinks(WorkerPart):
                 ) as first,
                 self._sides.targets.lease(one.root, one.path, one.place.target) as lease,
             ):
-                self._directory.enter_names(one.root, one.path, made=one.place.made)
+                self._worker.enter_names(one.root, one.path, made=one.place.made)
                 stays = self._stays(one, lease.fd, name)
                 names = (first.fd, first_name), (lease.fd, name)
                 is_copy = partial(self._has_content, one, *names[0])

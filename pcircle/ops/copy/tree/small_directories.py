@@ -83,7 +83,7 @@ class SmallDirectoryCopier:
         self._extras = worker.extras
         self._counters = worker.counters
         self._recorder = worker.recorder
-        self._plain = worker.copier.copier.plain
+        self._plain = worker.copier.plain
 
     def select(
         self, above: Open[PartialResult], names: list[bytes]
@@ -317,7 +317,7 @@ def small_directories(worker: Worker) -> SmallDirectoryCopier | None:
     )
     if any(observer is not None for observer in observers) or not _is_simple(plan):
         return None
-    if not worker.copier.copier.plain.is_active:
+    if not worker.copier.plain.is_active:
         return None
     return SmallDirectoryCopier(worker)
 

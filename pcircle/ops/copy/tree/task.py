@@ -57,7 +57,7 @@ from pcircle.ops.copy.tree.links import HardLinks, copy_of
 from pcircle.ops.copy.tree.selection import seed_listed
 from pcircle.ops.copy.tree.visitor import CopyVisitor
 from pcircle.ops.copy.tree.waiting_copies import LONGEST_WAIT_S
-from pcircle.ops.copy.tree.worker import Worker, worker
+from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
 from pcircle.walk.open_directory import ItemContext, Open
@@ -110,7 +110,7 @@ class CopyTask(WalkTask[Item, CopyResult]):
         super().__init__(rank, lists, threads_of(plan))
         first: Worker | None = None if beside is None else beside._worker
         links: HardLinks | None = None if beside is None else beside._links
-        self._worker: Worker = worker(plan, rank, size, first, number, type(self).keeping)
+        self._worker: Worker = Worker(plan, rank, size, first, number, type(self).keeping)
         self._links: HardLinks = HardLinks(self._worker, links)
         own = self._worker
         self._entries = EntryCopier(own, self._links)
@@ -197,7 +197,7 @@ class CopyTask(WalkTask[Item, CopyResult]):
         if isinstance(item, FileVerification | ChunkVerification):
             return require(self._verifier).verify(item, context)
         if isinstance(item, HardLinkedName):
-            return self._links.one(item, context)
+            return require(self._links.one(item, context))
         if isinstance(item, LinkClaim):
             claimed = self._links.claim(item, context, self._record)
             self._visitor.reached(max((part.epoch for part in claimed.slots.values()), default=0))
@@ -310,7 +310,7 @@ class CopyTask(WalkTask[Item, CopyResult]):
         self._links.close()
         for part in self.parts:
             part._worker.sides.close()
-            keeper = part._worker.copier.copier.names.keeper
+            keeper = part._worker.copier.names.keeper
             if keeper is not None:
                 keeper.close()
             if part._worker.earlier is not None:

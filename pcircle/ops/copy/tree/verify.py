@@ -75,7 +75,7 @@ class Verifier(WorkerPart):
             plan, existing=existing, large_bytes=_NEVER_LARGE_BYTES, since_ns=None
         )
         counters = CopyCounters()  # discarded: the files are already counted
-        self._extras = AttributeCopier(plan.keep, counters, worker.copier.copier.names)
+        self._extras = AttributeCopier(plan.keep, counters, worker.copier.names)
         self._hasher = HashObserver()
         observers = [self._hasher] if worker.limits is None else [self._hasher, worker.limits]
         self._again = Copier(again, counters, self._extras, observers)

@@ -108,7 +108,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
 
     def _begin(self, context: Context[Item]) -> Counts:
         """Start an item, discard leftovers of the previous one, and return the counts so far."""
-        self._copier.is_stopping = context.is_stopping
+        self._copier.context.is_stopping = context.is_stopping
         report_effects(self._copier.context.effects, self._plan.shown, context)
         if self._limits is not None:
             self._limits.start(context.is_stopping)
@@ -460,7 +460,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
         """Accept an existing directory. Raises CollisionError if it is the copy of another name."""
         made = holder is not None and holder.place.made
         where = opened.root, HOLDER if holder is None else holder.path
-        self._directory.enter_names(*where, made=made)
+        self._worker.enter_names(*where, made=made)
         self._copier.names.collisions.check(holder_fd, name)
         if self._earlier is not None and self._is_ours(holder_fd, name):
             # Other programs set the flags that the source lacks, so these flags are kept.

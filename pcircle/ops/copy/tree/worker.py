@@ -12,10 +12,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import msgspec
-
 from pcircle.core.errors import NoSpace
-from pcircle.fs.directories import HOLDER, Directories
+from pcircle.fs.directories import HOLDER
 from pcircle.fs.entry_errors import errno_and_reason, error_context, kind_of, tried
 from pcircle.fs.file_system import is_read_only
 from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink, stop_reason
@@ -24,7 +22,7 @@ from pcircle.ops.checkpoint.journal import Recorder
 from pcircle.ops.checkpoint.previous_records import PreviousRecords
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.files import Copier
-from pcircle.ops.copy.entry.observers import CopyObserver, SigningObserver
+from pcircle.ops.copy.entry.observers import SigningObserver
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError, OverwritePolicy
 from pcircle.ops.copy.entry.target import FULL, TargetFullError, TemporaryNames
 from pcircle.ops.copy.tree.counters import CopyActionLog, CopyCounters, CounterDelta
@@ -38,64 +36,6 @@ from pcircle.walk.items import DirectoryIdentity
 if TYPE_CHECKING:
     from pcircle.ops.copy.entry.content_hash import HashObserver
     from pcircle.ops.digest import Signer
-
-
-class DirectoryCopier:
-    """Prepares a `copier` for each directory before entries are copied into it."""
-
-    def __init__(
-        self,
-        copier: Copier,
-        extras: AttributeCopier,
-        counters: CopyCounters,
-        sources: Directories,
-        signer: Signer | None,
-        acting: CopyActionLog | None,
-    ) -> None:
-        self.copier = copier
-        self._extras = extras
-        self._counters = counters
-        self._sources = sources
-        self._signer = signer
-        self._acting = acting
-
-    def enter(self, root: int, path: bytes, place: DirectoryIdentity, target_fd: int) -> None:
-        """Set the directory of the following entries; its copy is open as `target_fd`."""
-        self._extras.enter(target_fd, bare=place.bare)
-        self.enter_names(root, path, made=place.made)
-
-    def enter_names(self, root: int, path: bytes, *, made: bool) -> None:
-        """Set the directory of the following names; `made` means that this run created its copy."""
-        self.copier.names.collisions.enter(self._sources, root, path, made=made)
-        self.copier.context.effects.place = root, path
-        if self.copier.names.keeper is not None:
-            self.copier.names.keeper.enter(root, path)
-        if self._acting is not None:
-            self._acting.at(root, path)
-
-    def special(
-        self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
-    ) -> os.stat_result | None:
-        """Copy and count a special file; see `copy_special`."""
-        from pcircle.ops.copy.entry.special_files import copy_special  # rarely needed
-
-        names = (source_fd, source, target_fd, name)
-        self.copier.context.observers.attempt(0)
-        try:
-            status = copy_special(self.copier.context, names, claimed=claimed)
-        except DestinationExistsError:
-            self.copier.skip(target_fd, name)
-            return None
-        if status is None:
-            if self._signer is not None:
-                with error_context("read the existing copy of"):
-                    made = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
-                self._signer.seal_node(made.st_mode, made.st_rdev)
-            self._counters.special += 1
-            self._counters.sized += 1
-            if self._acting is not None:
-                self._acting.special(target_fd, name)
-        return status
 
 
 class CopyAccounts(FailureReporter):
@@ -143,7 +83,11 @@ class CopyAccounts(FailureReporter):
         return Failure(shown, doing, *errno_and_reason(error), root, entry, kind_of(error))
 
 
-class Worker(msgspec.Struct, frozen=True):
+Keeping: TypeAlias = "Callable[[Any, CopyCounters, AttributeCopier], OverwritePolicy]"
+"""Creates the overwrite policy of one thread."""
+
+
+class Worker:
     """The objects of worker thread `number` on rank `rank` of `size` ranks.
 
     Objects that the options do not require are None: `recorder` is for a checkpoint, `disk` for a
@@ -151,29 +95,104 @@ class Worker(msgspec.Struct, frozen=True):
     `limits` for rate limits, and `acting` for --json-lines.
     """
 
-    plan: CopyPlan
-    rank: int
-    size: int
-    number: int
-    sides: Sides
-    counters: CopyCounters
-    accounts: CopyAccounts
-    delta: CounterDelta
-    extras: AttributeCopier
-    copier: DirectoryCopier
-    signer: Signer | None
-    limits: ItemLimits | None
-    disk: FileSystemSync | None
-    recorder: Recorder | None
-    waiting: WaitingCopies | None
-    earlier: PreviousRun | None
-    acting: CopyActionLog | None
+    def __init__(
+        self,
+        plan: CopyPlan,
+        rank: int,
+        size: int,
+        first: Worker | None = None,
+        number: int = 0,
+        keeping: Keeping | None = None,
+    ) -> None:
+        """Create the worker of a rank's first thread, or of thread `number` if `first` is given."""
+        self.plan, self.rank, self.size, self.number = plan, rank, size, number
+        self.counters: CopyCounters = CopyCounters()
+        self.recorder, self.disk = _journal(plan, rank, size, first)
+        opened = None if self.disk is None else self.disk.add_directory
+        self.sides: Sides = Sides(plan, opened, is_first=first is None)
+        self.limits: ItemLimits | None = limits_of(plan, size) if first is None else first.limits
+        self.signer: Signer | None = None
+        if plan.sign is not None:
+            from pcircle.ops.digest import Signer  # few copies are signed
+
+            self.signer = Signer(plan.sign, HOLDER, first=None if first is None else first.signer)
+        hasher: HashObserver | None = None
+        if plan.verify:
+            from pcircle.ops.copy.entry.content_hash import HashObserver  # few copies are verified
+
+            hasher = HashObserver()
+        self.acting: CopyActionLog | None = None
+        if plan.acts.any:
+            before = None if first is None else first.acting
+            shown = [root.source_shown for root in plan.roots]
+            self.acting = CopyActionLog(plan.tool, plan.acts, rank, before, shown=shown)
+        # The number makes temporary names unique among all threads of all ranks.
+        temporary = TemporaryNames(plan, rank + size * number, siblings_of(plan))
+        self.extras: AttributeCopier = AttributeCopier(plan.keep, self.counters, temporary)
+        if keeping is not None:
+            temporary.keeper = keeping(plan, self.counters, self.extras)
+        signing = None if self.signer is None else SigningObserver(self.signer)
+        wanted = (hasher, signing, self.limits, self.acting)
+        observers = [observer for observer in wanted if observer is not None]
+        self.copier: Copier = Copier(plan, self.counters, self.extras, observers)
+        self.accounts: CopyAccounts = CopyAccounts(plan, self.counters, self.acting)
+        counted = self.recorder is not None
+        self.delta: CounterDelta = CounterDelta(self.counters, self.signer, counted=counted)
+        self.waiting: WaitingCopies | None = None
+        if self.disk is not None and hasher is not None:
+            of_first = None if first is None else first.waiting
+            self.waiting = WaitingCopies(self.disk, hasher, of_first)
+        self.earlier: PreviousRun | None = None
+        if plan.journal is not None and self.recorder is not None and plan.journal.stale:
+            keys = self.recorder.keys
+            records = PreviousRecords(plan.journal, keys)
+            self.earlier = PreviousRun(plan, records, keys, self.sides, self.signer)
+
+    def enter(self, root: int, path: bytes, place: DirectoryIdentity, target_fd: int) -> None:
+        """Set the directory of the following entries; its copy is open as `target_fd`."""
+        self.extras.enter(target_fd, bare=place.bare)
+        self.enter_names(root, path, made=place.made)
+
+    def enter_names(self, root: int, path: bytes, *, made: bool) -> None:
+        """Set the directory of the following names; `made` means that this run created its copy."""
+        names = self.copier.names
+        names.collisions.enter(self.sides.sources, root, path, made=made)
+        self.copier.context.effects.place = root, path
+        if names.keeper is not None:
+            names.keeper.enter(root, path)
+        if self.acting is not None:
+            self.acting.at(root, path)
+
+    def copy_special(
+        self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
+    ) -> os.stat_result | None:
+        """Copy and count a special file; see `special_files.copy_special`."""
+        from pcircle.ops.copy.entry.special_files import copy_special  # rarely needed
+
+        names = (source_fd, source, target_fd, name)
+        self.copier.context.observers.attempt(0)
+        try:
+            status = copy_special(self.copier.context, names, claimed=claimed)
+        except DestinationExistsError:
+            self.copier.skip(target_fd, name)
+            return None
+        if status is None:
+            if self.signer is not None:
+                with error_context("read the existing copy of"):
+                    made = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+                self.signer.seal_node(made.st_mode, made.st_rdev)
+            self.counters.special += 1
+            self.counters.sized += 1
+            if self.acting is not None:
+                self.acting.special(target_fd, name)
+        return status
 
 
 class WorkerPart:
     """The base class of the parts of a copy on one worker thread; holds the `Worker`'s objects."""
 
     def __init__(self, worker: Worker) -> None:
+        self._worker = worker
         self._plan = worker.plan
         self._rank, self._size = worker.rank, worker.size
         self._sides = worker.sides
@@ -181,8 +200,7 @@ class WorkerPart:
         self._accounts = worker.accounts
         self._delta = worker.delta
         self._extras = worker.extras
-        self._directory = worker.copier
-        self._copier = worker.copier.copier
+        self._copier = worker.copier
         self._signer = worker.signer
         self._limits = worker.limits
         self._disk = worker.disk
@@ -190,71 +208,6 @@ class WorkerPart:
         self._waiting = worker.waiting
         self._earlier = worker.earlier
         self._acting = worker.acting
-
-
-Keeping: TypeAlias = "Callable[[Any, CopyCounters, AttributeCopier], OverwritePolicy]"
-"""Creates the overwrite policy of one thread."""
-
-
-def worker(
-    plan: CopyPlan,
-    rank: int,
-    size: int,
-    first: Worker | None = None,
-    number: int = 0,
-    keeping: Keeping | None = None,
-) -> Worker:
-    """Return the worker of a rank's first thread, or of thread `number` if `first` is given."""
-    counters = CopyCounters()
-    recorder, disk = _journal(plan, rank, size, first)
-    sides = Sides(plan, None if disk is None else disk.add_directory, is_first=first is None)
-    limits = limits_of(plan, size) if first is None else first.limits
-    signer = None
-    if plan.sign is not None:
-        from pcircle.ops.digest import Signer  # few copies are signed
-
-        signer = Signer(plan.sign, HOLDER, first=None if first is None else first.signer)
-    hasher: HashObserver | None = None
-    if plan.verify:
-        from pcircle.ops.copy.entry.content_hash import HashObserver  # few copies are verified
-
-        hasher = HashObserver()
-    signing = None if signer is None else SigningObserver(signer)
-    acting = None
-    if plan.acts.any:
-        before = None if first is None else first.acting
-        shown = [root.source_shown for root in plan.roots]
-        acting = CopyActionLog(plan.tool, plan.acts, rank, before, shown=shown)
-    wanted = (hasher, signing, limits, acting)
-    observers: list[CopyObserver] = [observer for observer in wanted if observer is not None]
-    # The number makes temporary names unique among all threads of all ranks.
-    temporary = TemporaryNames(plan, rank + size * number, siblings_of(plan))
-    extras = AttributeCopier(plan.keep, counters, temporary)
-    if keeping is not None:
-        temporary.keeper = keeping(plan, counters, extras)
-    copier = Copier(plan, counters, extras, observers)
-    waiting = None
-    if disk is not None and hasher is not None:
-        waiting = WaitingCopies(disk, hasher, None if first is None else first.waiting)
-    return Worker(
-        plan,
-        rank,
-        size,
-        number,
-        sides,
-        counters,
-        CopyAccounts(plan, counters, acting),
-        CounterDelta(counters, signer, counted=recorder is not None),
-        extras,
-        DirectoryCopier(copier, extras, counters, sides.sources, signer, acting),
-        signer,
-        limits,
-        disk,
-        recorder,
-        waiting,
-        _earlier(plan, recorder, sides, signer),
-        acting,
-    )
 
 
 def _journal(
@@ -267,12 +220,3 @@ def _journal(
         return recorder, recorder
     disk = None if first is None else first.disk
     return None, FileSystemSync(disk, plan.token) if plan.verify else None
-
-
-def _earlier(
-    plan: CopyPlan, recorder: Recorder | None, sides: Sides, signer: Signer | None
-) -> PreviousRun | None:
-    if plan.journal is None or recorder is None or not plan.journal.stale:
-        return None
-    keys = recorder.keys
-    return PreviousRun(plan, PreviousRecords(plan.journal, keys), keys, sides, signer)
