@@ -23,7 +23,7 @@ from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError, OverwriteOptions
 from pcircle.ops.copy.entry.settings import CopySettings
-from pcircle.ops.copy.entry.target import TargetFullError, TemporaryNames
+from pcircle.ops.copy.entry.target import TargetFullError, TargetWriter, TemporaryNames
 
 NAME = b"name\xff"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="owners are changed by root alone")
@@ -84,9 +84,10 @@ def finish(
     directory: int, creation: target.TargetFile, source: os.stat_result, plan: CopySettings
 ) -> None:
     os.write(creation.fd, b"new")
-    target.settle(creation, source, plan)
+    writer = TargetWriter(plan, TemporaryNames(plan, 1))
+    writer.settle(creation, source)
     os.close(creation.fd)
-    target.publish(creation, directory, plan, TemporaryNames(plan, 1))
+    writer.publish(creation, directory)
 
 
 def entries(directory: int) -> set[bytes]:
@@ -113,7 +114,7 @@ def test_a_new_file_has_its_own_name_and_the_mode_of_cp(
     tmp_path: Path, directory: int, names: TemporaryNames, mode: int
 ) -> None:
     source, plan = source_status(tmp_path, mode), make_settings()
-    creation = target.create(directory, NAME, source, plan, names)
+    creation = TargetWriter(plan, names).create(directory, NAME, source)
     assert creation.written == creation.name == NAME
     assert creation.old is None
     finish(directory, creation, source, plan)
@@ -125,7 +126,7 @@ def test_a_new_file_is_private_until_its_mode_is_set(
     tmp_path: Path, directory: int, names: TemporaryNames
 ) -> None:
     source, plan = source_status(tmp_path, 0o4755), make_settings(PreservedAttributes(mode=True))
-    creation = target.create(directory, NAME, source, plan, names)
+    creation = TargetWriter(plan, names).create(directory, NAME, source)
     assert mode_of(directory, NAME) == 0o600
     finish(directory, creation, source, plan)
     assert mode_of(directory, NAME) == 0o4755
@@ -135,8 +136,10 @@ def test_the_owners_part_of_the_umask_acts_although_it_is_not_in_force(
     tmp_path: Path, directory: int, names: TemporaryNames
 ) -> None:
     source, plan = source_status(tmp_path, 0o755), make_settings(umask=0o222)
-    finish(directory, target.create(directory, NAME, source, plan, names), source, plan)
-    finish(directory, target.create_beside(directory, b"2", source, plan, names), source, plan)
+    finish(directory, TargetWriter(plan, names).create(directory, NAME, source), source, plan)
+    finish(
+        directory, TargetWriter(plan, names).create_beside(directory, b"2", source), source, plan
+    )
     assert mode_of(directory, NAME) == mode_of(directory, b"2") == 0o755 & ~0o222
 
 
@@ -145,7 +148,7 @@ def test_a_temporary_file_ends_with_the_same_mode(
     tmp_path: Path, directory: int, names: TemporaryNames, mode: int
 ) -> None:
     source, plan = source_status(tmp_path, mode), make_settings()
-    creation = target.create_beside(directory, NAME, source, plan, names)
+    creation = TargetWriter(plan, names).create_beside(directory, NAME, source)
     assert creation.written != NAME
     assert mode_of(directory, creation.written) & 0o600 == 0o600  # other users will write to it
     finish(directory, creation, source, plan)
@@ -160,7 +163,7 @@ def test_creation_follows_no_links(tmp_path: Path, directory: int, names: Tempor
     os.symlink(tmp_path / "not-there", b"dangling", dir_fd=directory)
     source, plan = source_status(tmp_path, 0o640), make_settings()
     for name in (NAME, b"dangling"):
-        finish(directory, target.create(directory, name, source, plan, names), source, plan)
+        finish(directory, TargetWriter(plan, names).create(directory, name, source), source, plan)
         assert read(directory, name) == b"new"
         assert mode_of(directory, name) == 0o640
     assert victim.read_bytes() == b"keep me"
@@ -175,7 +178,7 @@ def test_the_old_file_is_whole_until_the_new_one_is(
 ) -> None:
     old = put(directory, NAME, 0o604)
     source, plan = source_status(tmp_path, 0o755), make_settings()
-    creation = target.create(directory, NAME, source, plan, names)
+    creation = TargetWriter(plan, names).create(directory, NAME, source)
     assert creation.old is not None
     assert creation.old.st_ino == old.st_ino
     assert mode_of(directory, creation.written) == 0o600
@@ -200,7 +203,7 @@ def test_replaced_files_keep_their_owner_unless_owners_are_preserved(
         os.chown(NAME, 41, 42, dir_fd=directory)
         os.chmod(NAME, 0o4711, dir_fd=directory)
         plan = make_settings(keep)
-        finish(directory, target.create(directory, NAME, source, plan, names), source, plan)
+        finish(directory, TargetWriter(plan, names).create(directory, NAME, source), source, plan)
         now = os.stat(NAME, dir_fd=directory)
         assert (now.st_uid, now.st_gid) == owner
         os.unlink(NAME, dir_fd=directory)
@@ -214,7 +217,7 @@ def test_only_files_and_links_are_replaced(
     source, plan = source_status(tmp_path, 0o644), make_settings()
     for name, wrong in ((b"directory", IsADirectoryError), (b"fifo", FileExistsError)):
         with pytest.raises(wrong, match="in the way"):
-            target.create(directory, name, source, plan, names)
+            TargetWriter(plan, names).create(directory, name, source)
         with pytest.raises(wrong, match="in the way"):
             target.replaceable(directory, name, names)
     assert target.replaceable(directory, b"missing", names) is None
@@ -235,7 +238,7 @@ def test_a_file_that_is_linked_meanwhile_is_not_rewritten(
 
     monkeypatch.setattr(target, "replaceable", link_afterwards)
     with pytest.raises(Changed):
-        target.create(directory, NAME, source_status(tmp_path, 0o644), plan, names)
+        TargetWriter(plan, names).create(directory, NAME, source_status(tmp_path, 0o644))
     assert read(directory, b"other") == b"old"
 
 
@@ -249,7 +252,7 @@ def test_existing_link_to_a_file_of_this_copy_stays(
     existing = OverwriteOptions(in_place=True, stays=True)
     plan = msgspec.structs.replace(make_settings(), existing=existing, since_ns=linked_ns + 1)
     with pytest.raises(DestinationExistsError):
-        target.create(directory, NAME, source_status(tmp_path, 0o644), plan, names)
+        TargetWriter(plan, names).create(directory, NAME, source_status(tmp_path, 0o644))
 
 
 def test_discarding_a_missing_file_is_no_error(directory: int) -> None:

@@ -210,6 +210,7 @@ class Copier:
         self._settings = settings
         self._counts = counts
         self._extras = extras
+        self._target = context.target
         self._next_check_s = 0.0  # time of the next check
         self._observers = observers = context.observers
         # If observers need the bytes, the kernel must not move them.
@@ -368,11 +369,11 @@ class Copier:
             os.close(fd)
 
     def _copy_whole(self, fd: int, status: os.stat_result, target_fd: int, name: bytes) -> None:
-        creation = self._create(target.create, fd, status, target_fd, name)
+        creation = self._create(self._target.create, fd, status, target_fd, name)
         try:
             self._fill(fd, status, creation, target_fd)
             with error_context("rename the copy of"):
-                target.publish(creation, target_fd, self._settings, self.names)
+                self._target.publish(creation, target_fd)
                 self._protect(creation, target_fd)
         except OSError as error:
             self._give_up(creation, target_fd, error)
@@ -389,9 +390,7 @@ class Copier:
         with error_context("create the copy of"):
             try:
                 make = self.layouts.file_maker(fd)
-                created: TargetFile = create(
-                    target_fd, name, status, self._settings, self.names, make
-                )
+                created: TargetFile = create(target_fd, name, status, make)
             except OSError as error:
                 target.stop_if_full(error, target_fd, self.names)
                 raise
@@ -440,7 +439,7 @@ class Copier:
             return extras.read_file(fd, alone=creation.rewritten) if extras.any else None
 
     def _settle(self, creation: TargetFile, source: os.stat_result, target_fd: int) -> None:
-        refused = target.settle(creation, source, self._settings)
+        refused = self._target.settle(creation, source)
         if refused:
             self._extras.account(refused, target_fd)
 
@@ -567,9 +566,7 @@ class Copier:
         """
         fd, status = source
         written, name = names
-        creation = target.resume_creation(
-            target_fd, name, written, status, self._settings, self.names
-        )
+        creation = self._target.resume(target_fd, name, written, status)
         creation.identity = (made.st_dev, made.st_ino)
         creation.held = self._held(fd, creation)
         if creation.rewritten:
@@ -617,7 +614,7 @@ class Copier:
     def _make(
         self, fd: int, status: os.stat_result, target_fd: int, name: bytes
     ) -> tuple[TargetFile, Identity, bool]:
-        creation = self._create(target.create_beside, fd, status, target_fd, name)
+        creation = self._create(self._target.create_beside, fd, status, target_fd, name)
         try:
             try:
                 with error_context("read the attributes of"):
@@ -760,8 +757,8 @@ class Copier:
             with error_context("set the attributes of the copy of"):
                 self._settle_again(before, creation, identity, target_fd)
             with error_context("rename the copy of"):
-                target.still_replaceable(creation, before, self._settings, target_fd, self.names)
-                target.publish(creation, target_fd, self._settings, self.names)
+                self._target.still_replaceable(creation, before, target_fd)
+                self._target.publish(creation, target_fd)
                 self._protect(creation, target_fd)
         except OSError as error:
             self._give_up(creation, target_fd, error)

@@ -30,13 +30,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from pcircle.fs.data import ReadEffects
 from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.open_flags import OPEN_FILE
-from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.counts import HARD_LINKS, CopyCounts
 from pcircle.ops.copy.entry.settings import CopySettings
+from pcircle.ops.copy.entry.target import TargetWriter, TemporaryNames
 
 if TYPE_CHECKING:
-    from pcircle.ops.copy.entry.target import TemporaryNames
     from pcircle.ops.digest import Signer
     from pcircle.threads.load_limit import Rests
 
@@ -222,6 +221,7 @@ class CopyContext:
         self.counts = counts
         self.extras = extras
         self.names: TemporaryNames = extras.names
+        self.target: TargetWriter = TargetWriter(settings, extras.names)
         self.observers: ObserverSet = ObserverSet(observer_list)
         self.effects: ReadEffects = ReadEffects(
             counts, follow=settings.follow, noatime=settings.noatime
@@ -256,7 +256,7 @@ class CopyContext:
         """Return whether an existing entry stays; if so, count it."""
         with error_context("create the copy of"):
             names = source_fd, source, target_fd, name
-            if target.stays(self.settings, *names, self.names) is None:
+            if self.target.stays(*names) is None:
                 return False
         self.skip(target_fd, name)
         return True

@@ -22,8 +22,6 @@ from pcircle.ops.copy.entry.overwrite import (
     file_stays,
     is_same_special,
 )
-from pcircle.ops.copy.entry.settings import CopySettings
-from pcircle.ops.copy.entry.target import TemporaryNames
 
 
 def copy_special(
@@ -61,7 +59,7 @@ def _make(
         except FileExistsError:
             context.names.collisions.check(target_fd, name)
             # An identical special file need not be created again.
-            duplicate = _existing_duplicate(settings, status, names, context.names)
+            duplicate = _existing_duplicate(context, status, names)
             if duplicate is None:
                 target.replaceable(target_fd, name, context.names)
             if duplicate is None or duplicate.st_nlink > 1:  # its other names must not change
@@ -90,19 +88,16 @@ def _make(
 
 
 def _existing_duplicate(
-    settings: CopySettings,
-    status: os.stat_result,
-    sides: tuple[int, bytes, int, bytes],
-    names: TemporaryNames,
+    context: CopyContext, status: os.stat_result, sides: tuple[int, bytes, int, bytes]
 ) -> os.stat_result | None:
     """Return the status of an existing identical file, or None if there is none.
 
     Raises DestinationExistsError if the existing entry must stay.
     """
-    target_fd, name = sides[2:]
+    settings, keeper, (target_fd, name) = context.settings, context.names.keeper, sides[2:]
     old = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
-    if names.keeper is not None:
-        if not settings.is_ours(old) and names.keeper.keeps(status, old, sides):
+    if keeper is not None:
+        if not settings.is_ours(old) and keeper.keeps(status, old, sides):
             raise DestinationExistsError
         return None
     same = is_same_special(status, old)
@@ -110,6 +105,6 @@ def _existing_duplicate(
     if not stat.S_ISDIR(old.st_mode) and (existing.stays or (same and existing.decides)):
         raise DestinationExistsError
     plain = stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode)
-    if plain and file_stays(existing, status, old, target.kept_times(settings, target_fd, names)):
+    if plain and file_stays(existing, status, old, context.target.kept_times(target_fd)):
         raise DestinationExistsError
     return old if same else None

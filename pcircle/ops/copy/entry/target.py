@@ -175,145 +175,213 @@ def new_file(name: bytes, mode: int, directory_fd: int) -> int:
     return os.open(name, CREATE_FILE, mode, dir_fd=directory_fd)
 
 
-def create(
-    directory_fd: int,
-    name: bytes,
-    source: os.stat_result,
-    settings: CopySettings,
-    names: TemporaryNames,
-    make: Make = new_file,
-) -> TargetFile:
-    """Create a file under its own name, or under a temporary one if necessary.
+class TargetWriter:
+    """Creates, resumes and publishes the files of one thread, with temporary names if necessary."""
 
-    Raises OSError.
-    """
-    mode = creation_mode(source, settings)
-    if settings.existing.in_place:
-        return _create_in_place(directory_fd, name, source, settings, names, make, mode)
-    if settings.existing.beside:
-        return create_beside(directory_fd, name, source, settings, names, make)
-    try:
-        fd = make(name, mode, directory_fd)
-    except FileExistsError:
-        return create_beside(directory_fd, name, source, settings, names, make)
-    return TargetFile(fd, name, name, None, mode)
+    def __init__(self, settings: CopySettings, names: TemporaryNames) -> None:
+        self._settings = settings
+        self._names = names
 
+    def create(
+        self, directory_fd: int, name: bytes, source: os.stat_result, make: Make = new_file
+    ) -> TargetFile:
+        """Create a file under its own name, or under a temporary one if necessary.
 
-def create_beside(
-    directory_fd: int,
-    name: bytes,
-    source: os.stat_result,
-    settings: CopySettings,
-    names: TemporaryNames,
-    make: Make = new_file,
-) -> TargetFile:
-    """Create a file under a temporary name or, with --inplace, under its own name."""
-    if settings.existing.in_place:
-        mode = creation_mode(source, settings) | 0o600
-        return _create_in_place(directory_fd, name, source, settings, names, make, mode)
-    return _create_temporary(directory_fd, name, source, settings, names, make)
+        Raises OSError.
+        """
+        mode = creation_mode(source, self._settings)
+        if self._settings.existing.in_place:
+            return self._create_in_place(directory_fd, name, source, make, mode)
+        if not self._settings.existing.beside:
+            with suppress(FileExistsError):
+                return TargetFile(make(name, mode, directory_fd), name, name, None, mode)
+        return self._create_temporary(directory_fd, name, source, make)
 
+    def create_beside(
+        self, directory_fd: int, name: bytes, source: os.stat_result, make: Make = new_file
+    ) -> TargetFile:
+        """Create a file under a temporary name or, with --inplace, under its own name."""
+        if self._settings.existing.in_place:
+            mode = creation_mode(source, self._settings) | 0o600
+            return self._create_in_place(directory_fd, name, source, make, mode)
+        return self._create_temporary(directory_fd, name, source, make)
 
-def _create_temporary(
-    directory_fd: int,
-    name: bytes,
-    source: os.stat_result,
-    settings: CopySettings,
-    names: TemporaryNames,
-    make: Make,
-) -> TargetFile:
-    old = replaceable(directory_fd, name, names)
-    if old is not None:
-        names.collisions.check(directory_fd, name)
-    access = _access_of(old, directory_fd, name, settings)
-    mode = _temporary_mode(old, source, settings)
-    written = names.next()
-    return TargetFile(make(written, mode, directory_fd), name, written, old, mode, access)
+    def _create_temporary(
+        self, directory_fd: int, name: bytes, source: os.stat_result, make: Make
+    ) -> TargetFile:
+        old = replaceable(directory_fd, name, self._names)
+        if old is not None:
+            self._names.collisions.check(directory_fd, name)
+        access = self._access_of(old, directory_fd, name)
+        mode = self._temporary_mode(old, source)
+        written = self._names.next()
+        return TargetFile(make(written, mode, directory_fd), name, written, old, mode, access)
 
+    def _temporary_mode(self, old: os.stat_result | None, source: os.stat_result) -> int:
+        """Return the creation mode of a temporary file: private if it replaces another file."""
+        if old is not None and stat.S_ISREG(old.st_mode):
+            return 0o600
+        # Other ranks must be able to open the file for writing.
+        return creation_mode(source, self._settings) | 0o600
 
-def _temporary_mode(
-    old: os.stat_result | None, source: os.stat_result, settings: CopySettings
-) -> int:
-    """Return the creation mode of a temporary file: private if it replaces another file."""
-    if old is not None and stat.S_ISREG(old.st_mode):
-        return 0o600
-    # Other ranks must be able to open the file for writing.
-    return creation_mode(source, settings) | 0o600
-
-
-def _access_of(
-    old: os.stat_result | None, directory_fd: int, name: bytes, settings: CopySettings
-) -> bytes | None:
-    """Return the access control list that a file takes over from the one it replaces, or None."""
-    if settings.keep.mode or old is None or not stat.S_ISREG(old.st_mode):
+    def _access_of(
+        self, old: os.stat_result | None, directory_fd: int, name: bytes
+    ) -> bytes | None:
+        """Return the access control list that a file takes over from the one it replaces."""
+        if self._settings.keep.mode or old is None or not stat.S_ISREG(old.st_mode):
+            return None
+        with suppress(FileNotFoundError):  # the old file was just removed
+            return read_list(b"/proc/self/fd/%d/%s" % (directory_fd, name), follow=False)
         return None
-    with suppress(FileNotFoundError):  # the old file was just removed
-        return read_list(b"/proc/self/fd/%d/%s" % (directory_fd, name), follow=False)
-    return None
 
+    def resume(
+        self, directory_fd: int, name: bytes, written: bytes, source: os.stat_result
+    ) -> TargetFile:
+        """Return a `TargetFile` for a file that a previous run created, without opening it.
 
-def resume_creation(
-    directory_fd: int,
-    name: bytes,
-    written: bytes,
-    source: os.stat_result,
-    settings: CopySettings,
-    names: TemporaryNames,
-) -> TargetFile:
-    """Return a `TargetFile` for a file that a previous run created, without opening it.
+        Raises OSError if the file cannot be renamed to its final name.
+        """
+        if written == name:
+            creation = TargetFile(-1, name, name, None, creation_mode(source, self._settings))
+            creation.rewritten = True
+            return creation
+        old = replaceable(directory_fd, name, self._names)
+        access = self._access_of(old, directory_fd, name)
+        return TargetFile(-1, name, written, old, self._temporary_mode(old, source), access)
 
-    Raises OSError if the file cannot be renamed to its final name.
-    """
-    if written == name:
-        creation = TargetFile(-1, name, name, None, creation_mode(source, settings))
+    def _create_in_place(
+        self, directory_fd: int, name: bytes, source: os.stat_result, make: Make, mode: int
+    ) -> TargetFile:
+        """Create a file under its own name, or open the existing one to rewrite it.
+
+        A symbolic link is replaced, not followed. A file with several names is also replaced,
+        because the other names may belong to other copies or be outside the destination.
+        """
+        settings = self._settings
+        try:
+            return TargetFile(make(name, mode, directory_fd), name, name, None, mode)
+        except FileExistsError:
+            self._names.collisions.check(directory_fd, name)
+            if settings.existing.stays:
+                current = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+                if not settings.is_ours(current):
+                    raise DestinationExistsError from None
+        old = replaceable(directory_fd, name, self._names)
+        if old is not None:
+            _refuse_source(old, source)
+        if old is None or stat.S_ISLNK(old.st_mode) or old.st_nlink > 1:
+            return self._create_temporary(directory_fd, name, source, make)
+        try:
+            fd = os.open(name, _REWRITE, dir_fd=directory_fd)
+        except OSError:
+            # A previous run may have set a mode that forbids opening.
+            if not (settings.existing.force or settings.is_ours(old)):
+                raise
+            os.unlink(name, dir_fd=directory_fd)
+            return TargetFile(make(name, mode, directory_fd), name, name, None, mode)
+        try:
+            _check_open(fd, source)
+        except OSError:
+            os.close(fd)
+            raise
+        creation = TargetFile(fd, name, name, None, creation_mode(source, settings))
         creation.rewritten = True
         return creation
-    old = replaceable(directory_fd, name, names)
-    access = _access_of(old, directory_fd, name, settings)
-    return TargetFile(-1, name, written, old, _temporary_mode(old, source, settings), access)
 
+    def stays(
+        self, source_fd: int, source: bytes, directory_fd: int, name: bytes
+    ) -> os.stat_result | None:
+        """Return the status of an existing entry that must stay, or None if a copy must be made.
 
-def _create_in_place(
-    directory_fd: int,
-    name: bytes,
-    source: os.stat_result,
-    settings: CopySettings,
-    names: TemporaryNames,
-    make: Make,
-    mode: int,
-) -> TargetFile:
-    """Create a file under its own name, or open the existing one to rewrite it.
-
-    A symbolic link is replaced, not followed. A file with several names is also replaced, because
-    the other names may belong to other copies or be outside the destination.
-    """
-    try:
-        return TargetFile(make(name, mode, directory_fd), name, name, None, mode)
-    except FileExistsError:
+        Raises OSError if the entry can neither stay nor be replaced.
+        """
+        settings, names = self._settings, self._names
+        try:
+            old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if settings.existing.stays:
+            _refuse(old, names, special_too=False)
+            names.collisions.check(directory_fd, name)
+            return None if settings.is_ours(old) else old
+        status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
+        same = is_same_special(status, old)
+        if names.keeper is not None:
+            names.collisions.check(directory_fd, name)
+            sides = source_fd, source, directory_fd, name
+            if not settings.is_ours(old) and names.keeper.keeps(status, old, sides):
+                return old
+            _refuse(old, names, special_too=not same)
+            return None
+        _refuse(old, names, special_too=not same)
         names.collisions.check(directory_fd, name)
-        if settings.existing.stays and not _is_ours(settings, directory_fd, name):
-            raise DestinationExistsError from None
-    old = replaceable(directory_fd, name, names)
-    if old is not None:
-        _refuse_source(old, source)
-    if old is None or stat.S_ISLNK(old.st_mode) or old.st_nlink > 1:
-        return _create_temporary(directory_fd, name, source, settings, names, make)
-    try:
-        fd = os.open(name, _REWRITE, dir_fd=directory_fd)
-    except OSError:
-        # A previous run may have set a mode that forbids opening.
-        if not (settings.existing.force or settings.is_ours(old)):
-            raise
-        os.unlink(name, dir_fd=directory_fd)
-        return TargetFile(make(name, mode, directory_fd), name, name, None, mode)
-    try:
-        _check_open(fd, source)
-    except OSError:
-        os.close(fd)
-        raise
-    creation = TargetFile(fd, name, name, None, creation_mode(source, settings))
-    creation.rewritten = True
-    return creation
+        if settings.is_ours(old):
+            return None
+        is_kept = self.kept_times(directory_fd)
+        return old if same or file_stays(settings.existing, status, old, is_kept) else None
+
+    def is_alike(self, source: os.stat_result, old: os.stat_result, directory_fd: int) -> bool:
+        """Return whether two files have the same size and time in the sense of `--skip-same`."""
+        same = OverwriteOptions(same=True)
+        return file_stays(same, source, old, self.kept_times(directory_fd))
+
+    def kept_times(self, directory_fd: int) -> Callable[[int, os.stat_result], bool] | None:
+        """Return the argument `is_kept` of `file_stays`; None if times are not preserved."""
+        if not self._settings.keep.timestamps:
+            return None
+        precision = self._names.precision
+        return lambda source_ns, old: precision.is_kept(source_ns, old, directory_fd)
+
+    def still_replaceable(self, creation: TargetFile, source: os.stat_result, fd: int) -> None:
+        """Check again whether an existing entry may be replaced, before a slow copy is renamed.
+
+        Raises OSError if the entry cannot be replaced, and DestinationExistsError if it must stay.
+        """
+        existing = self._settings.existing
+        if existing.stays:
+            return  # `publish` checks the name
+        current = replaceable(fd, creation.name, self._names)
+        if current is None or creation.written == creation.name:
+            return
+        self._names.collisions.check(fd, creation.name)
+        if not existing.decides or self._settings.is_ours(current):
+            return
+        if file_stays(existing, source, current, self.kept_times(fd)):
+            raise DestinationExistsError
+
+    def settle(self, creation: TargetFile, source: os.stat_result) -> list[AttributeLoss]:
+        """Set the attributes of the file: preserved ones from the source, the others from `old`.
+
+        Return the attributes that could not be preserved. `Copier` sets inode flags later.
+        """
+        keep, old, fd = self._settings.keep, creation.old, creation.fd
+        mode = creation_mode(source, self._settings)
+        if old is not None and stat.S_ISREG(old.st_mode):
+            settle_as_replaced(fd, old, creation.access, keep)
+        elif not keep.mode and creation.created_mode != mode:
+            # The file was created with more owner permissions than the source grants.
+            os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & ~(0o600 & ~mode))
+        return settle_file(fd, source, keep, creation.held) if keep.any else []
+
+    def publish(self, creation: TargetFile, directory_fd: int) -> None:
+        """Rename a complete, closed file to its final name.
+
+        Raises DestinationExistsError if an existing entry must stay.
+        """
+        if creation.written == creation.name:
+            return
+        settings, names, stays = self._settings, self._names, self._settings.existing.stays
+        if stays or creation.old is None:
+            try:
+                give = give_free_name if stays else names.give_free
+                return give(creation.written, creation.name, directory_fd)
+            except FileExistsError:
+                names.collisions.check(directory_fd, creation.name)
+                current = os.stat(creation.name, dir_fd=directory_fd, follow_symlinks=False)
+                _refuse(current, names, special_too=not stays)
+                if stays and not settings.is_ours(current):
+                    raise DestinationExistsError from None
+        names.replace(creation.written, creation.name, directory_fd)
 
 
 def _check_open(fd: int, source: os.stat_result) -> None:
@@ -329,90 +397,6 @@ def _check_open(fd: int, source: os.stat_result) -> None:
 def _refuse_source(old: os.stat_result, source: os.stat_result) -> None:
     if (old.st_dev, old.st_ino) == (source.st_dev, source.st_ino):
         raise EntryError(SAME_FILE, "the source and its copy are the same file")
-
-
-def stays(
-    settings: CopySettings,
-    source_fd: int,
-    source: bytes,
-    directory_fd: int,
-    name: bytes,
-    names: TemporaryNames,
-) -> os.stat_result | None:
-    """Return the status of an existing entry that must stay, or None if a copy must be made.
-
-    Raises OSError if the entry can neither stay nor be replaced.
-    """
-    try:
-        old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    if settings.existing.stays:
-        _refuse(old, names, special_too=False)
-        names.collisions.check(directory_fd, name)
-        return None if settings.is_ours(old) else old
-    status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
-    same = is_same_special(status, old)
-    if names.keeper is not None:
-        names.collisions.check(directory_fd, name)
-        sides = source_fd, source, directory_fd, name
-        if not settings.is_ours(old) and names.keeper.keeps(status, old, sides):
-            return old
-        _refuse(old, names, special_too=not same)
-        return None
-    _refuse(old, names, special_too=not same)
-    names.collisions.check(directory_fd, name)
-    if settings.is_ours(old):
-        return None
-    is_kept = kept_times(settings, directory_fd, names)
-    return old if same or file_stays(settings.existing, status, old, is_kept) else None
-
-
-def is_alike(
-    settings: CopySettings,
-    source: os.stat_result,
-    old: os.stat_result,
-    directory_fd: int,
-    names: TemporaryNames,
-) -> bool:
-    """Return whether two files have the same size and time in the sense of `--skip-same`."""
-    return file_stays(
-        OverwriteOptions(same=True), source, old, kept_times(settings, directory_fd, names)
-    )
-
-
-def kept_times(
-    settings: CopySettings, directory_fd: int, names: TemporaryNames
-) -> Callable[[int, os.stat_result], bool] | None:
-    """Return the argument `is_kept` of `file_stays`; None if times are not preserved."""
-    if not settings.keep.timestamps:
-        return None
-    return lambda source_ns, old: names.precision.is_kept(source_ns, old, directory_fd)
-
-
-def still_replaceable(
-    creation: TargetFile,
-    source: os.stat_result,
-    settings: CopySettings,
-    fd: int,
-    names: TemporaryNames,
-) -> None:
-    """Check again whether an existing entry may be replaced, before a slow copy is renamed.
-
-    Raises OSError if the entry cannot be replaced, and DestinationExistsError if it must stay.
-    """
-    if settings.existing.stays:
-        return  # `publish` checks the name
-    current = replaceable(fd, creation.name, names)
-    if current is None or creation.written == creation.name:
-        return
-    names.collisions.check(fd, creation.name)
-    if not settings.existing.decides:
-        return
-    if settings.is_ours(current):
-        return
-    if file_stays(settings.existing, source, current, kept_times(settings, fd, names)):
-        raise DestinationExistsError
 
 
 def replaceable(directory_fd: int, name: bytes, names: TemporaryNames) -> os.stat_result | None:
@@ -435,51 +419,6 @@ def _refuse(old: os.stat_result, names: TemporaryNames, *, special_too: bool) ->
         raise IsADirectoryError(errno.EISDIR, "a directory is in the way")
     if special_too and not (stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode)):
         raise FileExistsError(errno.EEXIST, "a special file is in the way")
-
-
-def settle(
-    creation: TargetFile, source: os.stat_result, settings: CopySettings
-) -> list[AttributeLoss]:
-    """Set the attributes of the file: preserved ones from the source, the others from `old`.
-
-    Return the attributes that could not be preserved. `Copier` sets inode flags later.
-    """
-    keep, old, fd = settings.keep, creation.old, creation.fd
-    if old is not None and stat.S_ISREG(old.st_mode):
-        settle_as_replaced(fd, old, creation.access, keep)
-    elif not keep.mode and creation.created_mode != creation_mode(source, settings):
-        # The file was created with more owner permissions than the source grants.
-        more = 0o600 & ~creation_mode(source, settings)
-        os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & ~more)
-    return settle_file(fd, source, keep, creation.held) if keep.any else []
-
-
-def publish(
-    creation: TargetFile, directory_fd: int, settings: CopySettings, names: TemporaryNames
-) -> None:
-    """Rename a complete, closed file to its final name.
-
-    Raises DestinationExistsError if an existing entry must stay.
-    """
-    if creation.written == creation.name:
-        return
-    if settings.existing.stays or creation.old is None:
-        give = give_free_name if settings.existing.stays else names.give_free
-        try:
-            give(creation.written, creation.name, directory_fd)
-        except FileExistsError:
-            names.collisions.check(directory_fd, creation.name)
-            current = os.stat(creation.name, dir_fd=directory_fd, follow_symlinks=False)
-            _refuse(current, names, special_too=not settings.existing.stays)
-            if settings.existing.stays and not settings.is_ours(current):
-                raise DestinationExistsError from None
-        else:
-            return
-    names.replace(creation.written, creation.name, directory_fd)
-
-
-def _is_ours(settings: CopySettings, directory_fd: int, name: bytes) -> bool:
-    return settings.is_ours(os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
 
 
 def mark_of(status: os.stat_result) -> int:

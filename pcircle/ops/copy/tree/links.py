@@ -490,7 +490,7 @@ class HardLinks(WorkerPart):
             return not plan.existing.stays
         if is_copied_special(source, old):
             return True
-        return target.is_alike(plan, source, old, target_fd, self._copier.names)
+        return self._copier.context.target.is_alike(source, old, target_fd)
 
     def link(self, item: HardLinkItem, context: Context[Item]) -> CopyResult | None:
         """Link an additional name to a copy; copy again if the maximum link count is reached.
@@ -602,7 +602,7 @@ class HardLinks(WorkerPart):
             names = (source.fd, one.name, target_fd, name)
             found = os.stat(one.name, dir_fd=source.fd, follow_symlinks=plan.follow)
             if keeper is None:
-                old = target.stays(plan, *names, self._copier.names)
+                old = self._copier.context.target.stays(*names)
             else:
                 old = _status(name, target_fd)
         if old is None or (keeper is not None and plan.is_ours(old)):
