@@ -47,7 +47,6 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from pcircle.core.buffers import anonymous
@@ -143,12 +142,6 @@ def data_chunks(fd: int, size: int, whole: int, *, sparse: bool) -> Iterator[tup
 def may_have_holes(status: os.stat_result) -> bool:
     """Return whether a file occupies less space than its size."""
     return status.st_blocks * 512 < status.st_size
-
-
-def close_read(fd: int) -> None:
-    """Close a file that was only read, ignoring errors: its data has already been received."""
-    with suppress(OSError):
-        os.close(fd)
 
 
 def clone_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:

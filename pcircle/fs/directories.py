@@ -27,7 +27,7 @@ import sys
 import threading
 from _weakref import ref  # built in; `weakref` would be one more module to find at startup
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 
 import msgspec
@@ -443,6 +443,15 @@ def close_open(fd: int) -> None:
         os.close(fd)
     except OSError:  # no written data can be lost, and the descriptor is closed nonetheless
         pass
+
+
+@contextmanager
+def closing_fd(fd: int) -> Iterator[int]:
+    """Close a descriptor at the end of the block."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def open_below(directory_fd: int, path: bytes) -> int:

@@ -49,7 +49,7 @@ import xxhash
 
 from pcircle.core.errors import NoSpace
 from pcircle.core.writing import write_at
-from pcircle.fs.directories import HOLDER
+from pcircle.fs.directories import HOLDER, closing_fd
 from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.checkpoint.hashes import blake2b
@@ -411,10 +411,8 @@ class Journal:
             self.committed = epoch
             fd = os.dup(fd)  # the original may be closed during the sync
         try:
-            try:
+            with closing_fd(fd):
                 self._tail.sync(lambda: os.fdatasync(fd))
-            finally:
-                os.close(fd)
         except OSError as error:
             raise _write_error(error) from error
 

@@ -20,6 +20,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from pcircle.core.writing import write_at
+from pcircle.fs.directories import closing_fd
 
 _PEER = struct.Struct("=iII")  # process, user, group
 # Attempts are repeated, because the owner of the socket may be starting or exiting.
@@ -66,16 +67,13 @@ class SharedBoard:
 
         # A separate descriptor is used, because another thread may still be waiting for the lock
         # when the board is closed.
-        fd = os.dup(self._fd)
-        try:
+        with closing_fd(os.dup(self._fd)) as fd:
             fcntl.flock(fd, fcntl.LOCK_EX)
             try:
                 self._drain_listen_queue()
                 yield BoardValues(fd, self._form)
             finally:
                 fcntl.flock(fd, fcntl.LOCK_UN)
-        finally:
-            os.close(fd)
 
     def read(self) -> list[int]:
         """Return the current values without taking the lock."""

@@ -50,7 +50,7 @@ import msgspec
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.writing import write_all
 from pcircle.fs.attributes.xattrs import FORBIDDING, give_flags, read_flags
-from pcircle.fs.directories import close_open
+from pcircle.fs.directories import close_open, closing_fd
 from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.scan import rewound
 from pcircle.ops.checkpoint.hashes import blake2b
@@ -217,13 +217,10 @@ class Checkpoint:
         """Replace a file of the checkpoint atomically. Raises OSError."""
         with suppress(FileNotFoundError):
             os.unlink(name + b".new", dir_fd=self.fd)
-        fd = os.open(name + b".new", CREATE_FILE, 0o600, dir_fd=self.fd)
-        try:
+        with closing_fd(os.open(name + b".new", CREATE_FILE, 0o600, dir_fd=self.fd)) as fd:
             for part in parts:
                 write_all(fd, part)
             os.fsync(fd)
-        finally:
-            os.close(fd)
         os.rename(name + b".new", name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def read(self, name: bytes) -> bytes:

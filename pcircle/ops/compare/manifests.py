@@ -21,7 +21,7 @@ from pcircle.core.buffers import aligned
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 from pcircle.fs.data import data_ranges
-from pcircle.fs.directories import close_open
+from pcircle.fs.directories import close_open, closing_fd
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.sorting import RUN_BYTES, Sorter
@@ -200,8 +200,7 @@ class DigestComparer:
         return ManifestEntry(name, digests.kind_byte(row.st_mode), digest, size, *times)
 
     def _digest_file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bytes:
-        fd = self.open(name, OPEN_FILE, dir_fd=directory_fd)
-        try:
+        with closing_fd(self.open(name, OPEN_FILE, dir_fd=directory_fd)) as fd:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise Changed("it is no longer a regular file")
@@ -219,8 +218,6 @@ class DigestComparer:
                     offset += count
             self._counters.bytes_done += size
             return digests.file_digest(self._algorithm, size, self._hasher.end(size))
-        finally:
-            os.close(fd)
 
 
 def compare_entries(

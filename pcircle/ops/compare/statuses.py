@@ -20,6 +20,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.attributes.owners import group_name, user_name
+from pcircle.fs.directories import closing_fd
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.stats import StatusRow, Table
@@ -215,18 +216,14 @@ def open_files(
     `other` is the name on side B if it differs, and `openers` replace `os.open`. Links are not
     followed, and opening does not block. Raises OSError with the side of the error.
     """
-    first = with_side(0, lambda side: openers[side](name, OPEN_FILE, dir_fd=fds[side]))
-    try:
-        second = with_side(
-            1, lambda side: openers[side](other or name, OPEN_FILE, dir_fd=fds[side])
-        )
-        try:
-            files = first, second
-            yield files, both(lambda side: _regular(files[side]))
-        finally:
-            os.close(second)
-    finally:
-        os.close(first)
+    names = name, other or name
+
+    def opened(side: int) -> int:
+        return openers[side](names[side], OPEN_FILE, dir_fd=fds[side])
+
+    with closing_fd(with_side(0, opened)) as first, closing_fd(with_side(1, opened)) as second:
+        files = first, second
+        yield files, both(lambda side: _regular(files[side]))
 
 
 def _regular(fd: int) -> os.stat_result:

@@ -19,8 +19,8 @@ import msgspec
 
 from pcircle.core.buffers import aligned
 from pcircle.fs import native
-from pcircle.fs.data import ReadEffects, close_read, data_chunks, data_ranges, may_have_holes
-from pcircle.fs.directories import Directories, join_path
+from pcircle.fs.data import ReadEffects, data_chunks, data_ranges, may_have_holes
+from pcircle.fs.directories import Directories, close_open, join_path
 from pcircle.fs.entry_errors import Changed, error_context, tried
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.native.interface import MAX_FILE_BYTES, NOT_PLAIN, UNTRIED
@@ -185,7 +185,7 @@ class EntryReader(FailureReporter):
             self._whole(fd, status, stop)
             return True
         finally:
-            close_read(fd)
+            close_open(fd)
 
     def _whole(self, fd: int, status: os.stat_result, stop: Callable[[], bool]) -> None:
         self._counters.sized += 1
@@ -246,7 +246,7 @@ class EntryReader(FailureReporter):
             reached = self._ranges(fd, item.offset, end, sparse=item.sparse, enough=enough)
             self._signer.end_chunk(item.offset, reached)
         finally:
-            close_read(fd)
+            close_open(fd)
         self._counters.bytes_done = before + reached - item.offset
         return reached
 
@@ -373,7 +373,7 @@ class LargeFileSigner:
                     sparse = may_have_holes(status)
                     grid = list(self._grid(fd, status.st_size, sparse=sparse))
                 finally:
-                    close_read(fd)
+                    close_open(fd)
         except OSError as error:
             self._counters.weight += item.weight
             path = join_path(item.path, item.name)

@@ -17,8 +17,8 @@ import msgspec
 
 from pcircle.core.buffers import aligned
 from pcircle.core.encoding import show
-from pcircle.fs.data import ReadEffects, close_read
-from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.data import ReadEffects
+from pcircle.fs.directories import HOLDER, Lease, close_open, join_path
 from pcircle.fs.entry_errors import SPECIAL, EntryError, errno_and_reason, kind_of, special_kind
 from pcircle.fs.lists import Lists
 from pcircle.fs.open_flags import OPEN_FILE
@@ -186,7 +186,7 @@ class FileDigester:
             if before.st_size:  # files in /proc have content although their size is 0
                 check_same(before, os.fstat(fd))
         finally:
-            close_read(fd)
+            close_open(fd)
         self._counters.bytes_found += at
         self._counters.bytes_done += at
         self._counters.sized += 1

@@ -32,6 +32,7 @@ from pcircle.fs.attributes.xattrs import (
     read_attributes,
     read_flags,
 )
+from pcircle.fs.directories import closing_fd
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.native.interface import (
     ASK_LISTS,
@@ -299,11 +300,8 @@ def pinned_path(directory_fd: int, name: bytes, kind: int) -> Iterator[bytes]:
     Raises OSError if the entry has another type or several names, because another user may have
     replaced it with a hard link to a different file. The owner of that file must not be changed.
     """
-    fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=directory_fd)
-    try:
+    with closing_fd(os.open(name, OPEN_ENTRY_PATH, dir_fd=directory_fd)) as fd:
         status = os.fstat(fd)
         if stat.S_IFMT(status.st_mode) != kind or status.st_nlink > 1:
             raise Changed("its copy was replaced by another entry")
         yield path_of(fd)
-    finally:
-        os.close(fd)

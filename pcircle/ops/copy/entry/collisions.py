@@ -16,14 +16,14 @@ from __future__ import annotations
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
 from typing import TypeAlias
 
 from lru import LRU
 
 from pcircle.core.encoding import show, to_scan
-from pcircle.fs.directories import Directories
+from pcircle.fs.directories import Directories, closing_fd
 from pcircle.fs.entry_errors import COLLISION, EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 
@@ -215,11 +215,6 @@ def list_names(directory_fd: int) -> list[bytes]:
         return list(map(os.fsencode, os.listdir(to_scan(fd))))
 
 
-@contextmanager
-def reopened(directory_fd: int) -> Iterator[int]:
+def reopened(directory_fd: int) -> AbstractContextManager[int]:
     """Open a directory again with its own read position."""
-    fd = os.open(b".", OPEN_DIRECTORY_FOLLOW, dir_fd=directory_fd)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+    return closing_fd(os.open(b".", OPEN_DIRECTORY_FOLLOW, dir_fd=directory_fd))

@@ -17,7 +17,7 @@ import xxhash
 
 from pcircle.core.buffers import aligned
 from pcircle.fs.data import BUFFER_BYTES
-from pcircle.fs.directories import open_without_atime
+from pcircle.fs.directories import closing_fd, open_without_atime
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.open_flags import OPEN_ENTRY_PATH, OPEN_FILE
 from pcircle.ops.copy.entry.attributes import path_of
@@ -123,8 +123,7 @@ class Rereader:
 
     def reads(self, directory_fd: int, name: bytes, seen: ExpectedContent) -> bool:
         """Return whether a file has the expected content."""
-        fd = _open(directory_fd, name)
-        try:
+        with closing_fd(_open(directory_fd, name)) as fd:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             if seen.size <= ONE_READ_BYTES:
                 # Request one byte more than expected, to detect growth.
@@ -132,8 +131,6 @@ class Rereader:
                 return digest_of(self._buffer[:count]) == seen.digest
             whole = self._digest(fd, 0, seen.size, bool) == seen.digest
             return whole and os.fstat(fd).st_size == seen.size
-        finally:
-            os.close(fd)
 
     def has_range_digest(
         self,
@@ -148,8 +145,7 @@ class Rereader:
 
         Raises Changed if the file was replaced, and StopRereading if `stop` returns true.
         """
-        fd = _open(directory_fd, name)
-        try:
+        with closing_fd(_open(directory_fd, name)) as fd:
             if not is_expected(os.fstat(fd)):
                 raise Changed("its copy was replaced by another entry")
             offset, end = where[0], sum(where)
@@ -157,8 +153,6 @@ class Rereader:
             behind = -(-end // _PAGE_BYTES) * _PAGE_BYTES
             os.posix_fadvise(fd, first, behind - first, os.POSIX_FADV_DONTNEED)
             return self._digest(fd, offset, end, stop) == digest
-        finally:
-            os.close(fd)
 
     def _digest(self, fd: int, offset: int, end: int, stop: Callable[[], bool]) -> bytes:
         """Return the digest of a range, or of the part of it before the end of the file."""
@@ -186,8 +180,7 @@ def _open(directory_fd: int, name: bytes) -> int:
 
 def _open_closed(directory_fd: int, name: bytes) -> int:
     """Open a copy whose mode denies read access to its owner."""
-    fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=directory_fd)
-    try:
+    with closing_fd(os.open(name, OPEN_ENTRY_PATH, dir_fd=directory_fd)) as fd:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -197,5 +190,3 @@ def _open_closed(directory_fd: int, name: bytes) -> int:
             return os.open(path, OPEN_FILE & ~os.O_NOFOLLOW)
         finally:
             os.chmod(path, mode)
-    finally:
-        os.close(fd)

@@ -35,6 +35,7 @@ from pcircle.fs.data import (
     pair_of,
     ways_of,
 )
+from pcircle.fs.directories import closing_fd
 from pcircle.fs.entry_errors import SAME_FILE, Changed, EntryError, error_context, tried
 from pcircle.fs.file_system import are_same, is_pseudo, reports_holes
 from pcircle.fs.native.interface import NOT_PLAIN, UNTRIED
@@ -332,8 +333,7 @@ class Copier:
         early: bool,
     ) -> os.stat_result | int:
         """Return the status of the file if it was copied, and the outcome otherwise."""
-        fd = self.context.effects.reopen(source, self._settings.source_flags, dir_fd=source_fd)
-        try:
+        with closing_fd(self._open_source(source, source_fd)) as fd:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise Changed("it is no longer a regular file")
@@ -365,8 +365,6 @@ class Copier:
                 self._size = status.st_size
                 self._copy_whole(fd, status, target_fd, name)
             return status
-        finally:
-            os.close(fd)
 
     def _copy_whole(self, fd: int, status: os.stat_result, target_fd: int, name: bytes) -> None:
         creation = self._create(self._target.create, fd, status, target_fd, name)
@@ -538,11 +536,15 @@ class Copier:
     def _check_unchanged(self, fd: int, before: os.stat_result) -> None:
         refuse_change(before, os.fstat(fd))
 
+    def _open_source(self, name: bytes, directory_fd: int) -> int:
+        flags = self._settings.source_flags
+        return self.context.effects.reopen(name, flags, dir_fd=directory_fd)
+
     @contextmanager
     def opened(self, source_fd: int, source: bytes) -> Iterator[tuple[int, os.stat_result]]:
         """Open a large source file, and yield its descriptor and status."""
         with error_context("open"):
-            fd = self.context.effects.reopen(source, self._settings.source_flags, dir_fd=source_fd)
+            fd = self._open_source(source, source_fd)
             try:
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode):
@@ -579,15 +581,14 @@ class Copier:
         self, creation: TargetFile, status: os.stat_result, target_fd: int
     ) -> None:
         """Withdraw permissions again, because the source may grant less than before."""
-        with error_context("reach the copy of"):
-            out = os.open(creation.written, _REACH, dir_fd=target_fd)
-            try:
-                made = os.fstat(out)
-                if (made.st_dev, made.st_ino) != creation.identity:
-                    raise Changed("its copy was replaced by another entry")
-                withdraw(out, status, self._settings.keep, creation.held, rewritten=True)
-            finally:
-                os.close(out)
+        with (
+            error_context("reach the copy of"),
+            closing_fd(os.open(creation.written, _REACH, dir_fd=target_fd)) as out,
+        ):
+            made = os.fstat(out)
+            if (made.st_dev, made.st_ino) != creation.identity:
+                raise Changed("its copy was replaced by another entry")
+            withdraw(out, status, self._settings.keep, creation.held, rewritten=True)
 
     def begin(
         self,
@@ -649,17 +650,13 @@ class Copier:
         that the remaining range can be divided. Raises TargetFullError if the target is full.
         """
         with error_context("open"):
-            fd = self.context.effects.reopen(
-                item.name, self._settings.source_flags, dir_fd=source_fd
-            )
-        try:
+            fd = self._open_source(item.name, source_fd)
+        with closing_fd(fd):
             with error_context("open"):
                 self._check_identity(fd, item.source, "the file was replaced while it was copied")
             with error_context("reach the copy of"):
                 out = os.open(item.temporary, _REACH, dir_fd=target_fd)
             return self._range(item, fd, out, target_fd, split, stop)
-        finally:
-            os.close(fd)
 
     def _range(
         self,
@@ -767,15 +764,12 @@ class Copier:
     def _settle_again(
         self, before: os.stat_result, creation: TargetFile, identity: Identity, target_fd: int
     ) -> None:
-        creation.fd = os.open(creation.written, _REACH, dir_fd=target_fd)
-        try:
+        with closing_fd(os.open(creation.written, _REACH, dir_fd=target_fd)) as creation.fd:
             self._check_identity(creation.fd, identity, "its copy was replaced by another entry")
             if creation.held is not None and creation.held.flags:
                 creation.identify()
             self._settle(creation, before, target_fd)
             self._sync(creation.fd)
-        finally:
-            os.close(creation.fd)
 
     def _protect(self, creation: TargetFile, target_fd: int) -> None:
         """Set the inode flags of a renamed file, because they might have prevented the renaming."""
@@ -786,13 +780,11 @@ class Copier:
         except PermissionError:  # the mode may deny the owner read access
             self._counts.lose({FLAGS})
             return
-        try:
+        with closing_fd(fd):
             made = os.fstat(fd)
             if (made.st_dev, made.st_ino) != creation.identity:
                 raise Changed("its copy was replaced by another entry")
             self._extras.protect(fd, creation.held)
-        finally:
-            os.close(fd)
 
 
 def _has_nominal_size(fd: int, status: os.stat_result) -> bool:

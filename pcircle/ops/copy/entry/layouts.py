@@ -35,7 +35,7 @@ from pcircle.fs.attributes.lustre import (
     wanted,
 )
 from pcircle.fs.attributes.xattrs import AttributeLoss, give_attribute
-from pcircle.fs.directories import Lease
+from pcircle.fs.directories import Lease, closing_fd
 from pcircle.fs.entry_errors import LAYOUT, EntryError
 from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.ops.copy.entry.attributes import AttributeCopier, AttributesLostError, path_of
@@ -161,10 +161,10 @@ class LayoutCopier:
         """Return the alignment of chunks like `unit_bytes`, for a copy that is not open."""
         if not (self._striping.target or self._striping.source):
             return CHUNK_UNIT_BYTES
-        with suppress(OSError):  # chunks need not be aligned
-            target_fd = os.open(name, _LOOK, dir_fd=directory_fd)
-            try:
-                return self.unit_bytes(source_fd, target_fd)
-            finally:
-                os.close(target_fd)
+        # Chunks need not be aligned, so errors are ignored.
+        with (
+            suppress(OSError),
+            closing_fd(os.open(name, _LOOK, dir_fd=directory_fd)) as target_fd,
+        ):
+            return self.unit_bytes(source_fd, target_fd)
         return CHUNK_UNIT_BYTES

@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from pcircle.fs.data import ReadEffects
+from pcircle.fs.directories import closing_fd
 from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.ops.copy.entry.attributes import AttributeCopier
@@ -133,11 +134,8 @@ class SigningObserver(CopyObserver):
         elif not stat.S_ISREG(status.st_mode):
             signer.seal_node(status.st_mode, status.st_rdev)
         else:
-            fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
-            try:
+            with closing_fd(os.open(name, OPEN_FILE, dir_fd=directory_fd)) as fd:
                 signer.read_file(fd, stop)
-            finally:
-                os.close(fd)
 
 
 class ObserverSet:

@@ -34,7 +34,7 @@ from pcircle.fs.attributes.lustre import (
     wanted,
 )
 from pcircle.fs.attributes.metadata import PreservedAttributes
-from pcircle.fs.directories import directory_and_ancestors
+from pcircle.fs.directories import closing_fd, directory_and_ancestors
 from pcircle.fs.safe_open import Untrusted, place_of, refuse_pseudo
 from pcircle.ops.copy.entry.settings import Striping
 from pcircle.ops.copy.tree.items import DIRECTORY, FILE, LINK, SPECIAL, CopyRoot
@@ -283,15 +283,9 @@ def _refuse_link(path: bytes) -> None:
 
 def _at_and_above(path: bytes) -> Iterator[tuple[int, int]]:
     """Yield the identities of a path and of its parents, up to the first inaccessible one."""
-    try:
-        fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
-    except OSError:
-        return  # using the path later reports the error
-    try:
-        with suppress(OSError):  # a parent may be unreadable; the walk also detects its own copy
-            yield from directory_and_ancestors(fd)
-    finally:
-        os.close(fd)
+    # Using the path later reports an error, and the walk also detects its own copy.
+    with suppress(OSError), closing_fd(os.open(path, os.O_PATH | os.O_DIRECTORY)) as fd:
+        yield from directory_and_ancestors(fd)
 
 
 def _status_or_none(path: bytes) -> os.stat_result | None:

@@ -29,6 +29,7 @@ from pcircle.core.encoding import show, to_scan
 from pcircle.core.errors import NoSpace, UsageError, require
 from pcircle.core.units import format_size, plural
 from pcircle.fs.attributes.xattrs import lift_flags
+from pcircle.fs.directories import closing_fd
 from pcircle.fs.open_flags import OPEN_ENTRY_PATH
 from pcircle.fs.safe_open import Untrusted, named, refuse_pseudo
 from pcircle.ops.checkpoint import journal, previous_records, resume
@@ -408,15 +409,12 @@ def open_again(holder_fd: int, name: bytes, *, flags: bool) -> None:
 
     If `flags` is true, inode flags are cleared too. Raises OSError.
     """
-    fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=holder_fd)
-    try:
+    with closing_fd(os.open(name, OPEN_ENTRY_PATH, dir_fd=holder_fd)) as fd:
         status = os.fstat(fd)
         if not stat.S_ISDIR(status.st_mode):
             return  # opening it as a directory reports the error
         if status.st_mode & 0o700 != 0o700 and status.st_uid == os.geteuid():
             os.chmod(path_of(fd), stat.S_IMODE(status.st_mode) | 0o700)
-    finally:
-        os.close(fd)
     if flags:
         lift_flags(holder_fd, name, os.O_DIRECTORY)
 
