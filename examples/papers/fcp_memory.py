@@ -40,8 +40,8 @@ def chunk_bytes() -> tuple[float, float]:
         before, _ = tracemalloc.get_traced_memory()
         parcels = [
             Parcel(
-                CopyChunk(0, b"runs/2016", b"output", b".fcp-1", source, target, number << 24,
-                          1 << 24, 1.5e-5 + number, False, 1 << 20),
+                CopyChunk(b"output", b".fcp-1", source, target, number << 24, 1 << 24,
+                          1.5e-5 + number, False, 0, b"runs/2016", 1 << 20),
                 None,
             )
             for number in range(_CHUNKS)

@@ -56,7 +56,7 @@ ITEMS = (
     SingleRoots(3, 7, 0.5),
     LargeFileItem(0, b".", b"big", b"other", 0.5, PLACE),
     CopyChunk(
-        0, b"a", b"big", b".fcp-1", (1, 2**64 - 1), (3, 4), 2**50, 4 << 20, 0.1, True, 4 << 20
+        b"big", b".fcp-1", (1, 2**64 - 1), (3, 4), 2**50, 4 << 20, 0.1, True, 0, b"a", 4 << 20
     ),
 )
 PARCELS = tuple(

@@ -21,7 +21,7 @@ from pcircle.core.buffers import aligned
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 from pcircle.fs.data import data_ranges
-from pcircle.fs.directories import close_open, closing_fd
+from pcircle.fs.directories import closing_fd
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.sorting import RUN_BYTES, Sorter
@@ -33,7 +33,6 @@ from pcircle.ops.digest.manifest import (
     DamagedManifestError,
     Manifest,
     ManifestEntry,
-    ManifestSection,
 )
 
 KNOWN: Final = KIND | SIZE | MTIME | CTIME | TARGET | RDEV | CONTENT
@@ -47,26 +46,8 @@ _MODES = {
     b"p": stat.S_IFIFO,
     b"s": stat.S_IFSOCK,
 }
-_MAGIC = b"pcmanifest "
-_MAX_LOADED = 4096  # maximum number of entries to load into a dictionary
 _PIECE_BYTES = 512 << 10
 _OTHER_DEVICE = 2**64 - 1  # of the second manifest, whose times may have another granularity
-
-FindEntry = Callable[[bytes], "ManifestEntry | None"]
-
-
-def is_manifest(path: bytes) -> bool:
-    """Return whether the file at `path` starts with the magic of a manifest."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return False
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        try:
-            return os.read(fd, len(_MAGIC)) == _MAGIC
-        finally:
-            close_open(fd)
-    except OSError:  # for example, a file in /proc that has no data yet
-        return False
 
 
 def open_verified(path: bytes) -> Manifest:
@@ -97,38 +78,6 @@ def entry_row(entry: ManifestEntry, device: int = 0) -> StatusRow:
 def entry_mode(entry: ManifestEntry) -> int:
     """Return the file type bits of an entry's mode."""
     return _MODES[entry.kind]
-
-
-class ManifestReader:
-    """Reads a manifest; not thread-safe."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self.manifest = manifest
-        self._finder: tuple[bytes, FindEntry] | None = None
-
-    def entry(self, path: bytes) -> ManifestEntry | None:
-        """Return the entry with this path, or None if there is none."""
-        above, _, name = path.rpartition(b"/")
-        return self.finder(above)(name) if path else self.manifest.root
-
-    def finder(self, path: bytes) -> FindEntry:
-        """Return a function that finds the entries of a directory by name."""
-        if self._finder is None or self._finder[0] != path:
-            section = self.manifest.section(path)
-            self._finder = path, _find_function(section)
-        return self._finder[1]
-
-    def section(self, path: bytes) -> Iterator[ManifestEntry]:
-        """Yield the entries of a directory in order, or no entries if the directory is unknown."""
-        return iter(self.manifest.section(path) or ())
-
-
-def _find_function(section: ManifestSection | None) -> FindEntry:
-    if section is None:
-        return lambda name: None
-    if section.count > _MAX_LOADED:
-        return section.find
-    return {entry.name: entry for entry in section}.get
 
 
 class ByteCounters(Protocol):

@@ -27,13 +27,15 @@ from __future__ import annotations
 import mmap
 import os
 import re
+import stat
 from binascii import a2b_qp
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol, TypeAlias
 
 import xxhash
 
-from pcircle.fs.directories import join_path
+from pcircle.fs.directories import close_open, join_path
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.safe_open import reading
 from pcircle.ops.digest.checksums import NAMES, digest_bytes
 from pcircle.ops.digest.digests import TRAILER_BYTES, Algorithm, get_algorithm, unpack_trailer
@@ -51,6 +53,24 @@ _ESCAPED = [
     b"%%%02X" % byte if _NEEDS_ESCAPE.match(bytes([byte])) else bytes([byte]) for byte in range(256)
 ]
 _INVALID_NAMES = (b"", b".", b"..")
+MAGIC = b"pcmanifest "
+_MAX_LOADED = 4096  # maximum number of entries to load into a dictionary
+
+FindEntry: TypeAlias = "Callable[[bytes], ManifestEntry | None]"
+
+
+def is_manifest(path: bytes) -> bool:
+    """Return whether the file at `path` starts with the magic of a manifest."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        fd = os.open(path, OPEN_FILE & ~os.O_NOFOLLOW)
+        try:
+            return os.read(fd, len(MAGIC)) == MAGIC
+        finally:
+            close_open(fd)
+    except OSError:  # for example, a file in /proc that has no data yet
+        return False
 
 
 def escape(name: bytes) -> bytes:
@@ -237,7 +257,9 @@ class DamagedManifestError(ValueError):
 
 
 class Manifest:
-    """A manifest that is open for reading. `checksum` is the algorithm of its checksums, if any.
+    """A manifest that is open for reading, with its `text`.
+
+    `checksum` is the algorithm of its checksums, if any.
 
     Opening it raises OSError, or DamagedManifestError if the beginning is malformed. Only the
     beginning is checked; `verify` checks the whole file.
@@ -246,9 +268,10 @@ class Manifest:
     def __init__(self, path: bytes) -> None:
         self._path = path
         self._read_bytes = 0
+        self._finder: tuple[bytes, FindEntry] | None = None
         with open(reading(path), "rb") as stream:
             size = os.fstat(stream.fileno()).st_size
-            self._text: mmap.mmap | bytes = (
+            self.text: mmap.mmap | bytes = (
                 mmap.mmap(stream.fileno(), size, prot=mmap.PROT_READ) if size else b""
             )
         head = self._line_at(0)
@@ -280,8 +303,8 @@ class Manifest:
         self._begin = len(head) + len(line) + 2
 
     def _line_at(self, at: int) -> bytes:
-        end = self._text.find(b"\n", at)
-        return self._text[at : end if end >= 0 else len(self._text)]
+        end = self.text.find(b"\n", at)
+        return self.text[at : end if end >= 0 else len(self.text)]
 
     # ---- all of it -------------------------------------------------------------
 
@@ -293,9 +316,7 @@ class Manifest:
         root therefore authenticates the names, types and digests of all entries. Sizes, times and
         checksums are protected only against accidental damage.
         """
-        reader = _Verifier(
-            self._text, self.algorithm, self.checksum_bytes, self.root, self._count_read
-        )
+        reader = _Verifier(self)
         with open(reading(self._path), "rb") as stream:
             number = 0
             while line := stream.readline(_MAX_LINE_BYTES):
@@ -312,7 +333,7 @@ class Manifest:
     def section(self, path: bytes) -> ManifestSection | None:
         """Find the section of a directory by bisection; return None if there is none."""
         wanted = sort_key(path)
-        low, high = self._begin, len(self._text)
+        low, high = self._begin, len(self.text)
         while low < high:
             begin = self._find_section((low + high) // 2, low)
             if begin < 0 or begin >= high:
@@ -328,10 +349,29 @@ class Manifest:
                 high = begin
         return None
 
+    def entries(self, path: bytes) -> Iterator[ManifestEntry]:
+        """Yield the entries of a directory in order, or no entries if the directory is unknown."""
+        return iter(self.section(path) or ())
+
+    def entry(self, path: bytes) -> ManifestEntry | None:
+        """Return the entry with this path, or None if there is none."""
+        above, _, name = path.rpartition(b"/")
+        return self.finder(above)(name) if path else self.root
+
+    def finder(self, path: bytes) -> FindEntry:
+        """Return a function that finds the entries of a directory by name; not thread-safe."""
+        if self._finder is None or self._finder[0] != path:
+            section = self.section(path)
+            if section is not None and section.count > _MAX_LOADED:
+                self._finder = path, section.find
+            else:
+                self._finder = path, {entry.name: entry for entry in section or ()}.get
+        return self._finder[1]
+
     def sections(self) -> Iterator[tuple[bytes, ManifestSection]]:
         """Yield the sort key and the section of each directory, in order."""
         at = self._begin
-        while self._text[at : at + 4] == b"dir ":
+        while self.text[at : at + 4] == b"dir ":
             line = self._line_at(at)
             section = self._read_section(at + len(line) + 1)
             yield _parse_heading(line), section
@@ -339,29 +379,29 @@ class Manifest:
 
     def _find_section(self, at: int, least: int) -> int:
         """Return the offset of the next section, or -1 if there is none."""
-        if at <= least and self._text[least : least + 4] == b"dir ":
+        if at <= least and self.text[least : least + 4] == b"dir ":
             return least
-        found = self._text.find(b"\ndir ", max(at - 1, least - 1))
+        found = self.text.find(b"\ndir ", max(at - 1, least - 1))
         return found + 1 if found >= 0 else -1
 
     def _read_section(self, begin: int) -> ManifestSection:
         end = begin
-        if self._text[begin : begin + 2] != b". ":  # the section is not empty
-            end = self._text.find(b"\n. ", begin) + 1
+        if self.text[begin : begin + 2] != b". ":  # the section is not empty
+            end = self.text.find(b"\n. ", begin) + 1
         words = self._line_at(end).split(b" ")
         digest = bytes.fromhex(words[2].decode())
-        self._count_read(_LOOKUP_BYTES)
-        return ManifestSection(self._text, begin, end, int(words[1]), digest, self._count_read)
+        self.count_read(_LOOKUP_BYTES)
+        return ManifestSection(self, begin, end, int(words[1]), digest)
 
-    def _count_read(self, count: int) -> None:
+    def count_read(self, count: int) -> None:
         """Count bytes that were read, and regularly unmap the pages that they occupy.
 
         The pages stay in the page cache of the system, but no longer count as memory of this
         process.
         """
         self._read_bytes += count
-        if self._read_bytes > _MAX_MAPPED_BYTES and isinstance(self._text, mmap.mmap):
-            self._text.madvise(mmap.MADV_DONTNEED)
+        if self._read_bytes > _MAX_MAPPED_BYTES and isinstance(self.text, mmap.mmap):
+            self.text.madvise(mmap.MADV_DONTNEED)
             self._read_bytes = 0
 
 
@@ -385,24 +425,15 @@ class _Verifier:
     reading the sections of the parents again, because there may be too many directories to store.
     """
 
-    def __init__(
-        self,
-        text: mmap.mmap | bytes,
-        algorithm: Algorithm,
-        checksum_bytes: int,
-        root: ManifestEntry,
-        on_read: Callable[[int], None],
-    ) -> None:
+    def __init__(self, manifest: Manifest) -> None:
+        root = manifest.root
         self.ended = False
-        self._count_read = on_read
-        self._text = text
-        self._algorithm = algorithm
-        self._checksum_bytes = checksum_bytes
-        self._root = root
+        self._manifest = manifest
+        self._algorithm = manifest.algorithm
         self._at = 0
         self._whole = xxhash.xxh3_128()
         self._section = xxhash.xxh3_64()
-        self._digest = algorithm.new()  # hasher of the current directory
+        self._digest = self._algorithm.new()  # hasher of the current directory
         self._wanted = b""
         self._path = b""
         self._inside = False
@@ -460,7 +491,7 @@ class _Verifier:
 
     def _check_entry(self, line: bytes) -> None:
         entry = parse_entry(line[:-1], self._algorithm.size)
-        _check_checksum(entry, self._checksum_bytes)
+        _check_checksum(entry, self._manifest.checksum_bytes)
         name = entry.name
         if name <= self._name and self._count:
             raise ValueError("names are not in order")
@@ -482,9 +513,7 @@ class _Verifier:
         if words[2] != digest.hex().encode() or digest != self._wanted:
             raise ValueError("the directory's digest does not match its entries")
         if self._directories:
-            section = ManifestSection(
-                self._text, self._begin, self._at, self._count, digest, self._count_read
-            )
+            section = ManifestSection(self._manifest, self._begin, self._at, self._count, digest)
             self._pending.append((self._path, section.directories()))
         self._entries += self._count
         self._inside = False
@@ -496,7 +525,7 @@ class _Verifier:
         self._whole.update(line[: -1 - len(words[-1])])
         if len(words) != 4 or words[3] != self._whole.hexdigest().encode():
             raise ValueError("checksum mismatch")
-        if words[1:3] != [b"%d" % self._entries, b"%d" % self._root.size]:
+        if words[1:3] != [b"%d" % self._entries, b"%d" % self._manifest.root.size]:
             raise ValueError("the number of entries or bytes is wrong")
         self.ended = True
 
@@ -504,22 +533,14 @@ class _Verifier:
 class ManifestSection:
     """The entries of one directory in a manifest, and the directory's digest."""
 
-    def __init__(
-        self,
-        text: mmap.mmap | bytes,
-        begin: int,
-        end: int,
-        count: int,
-        digest: bytes,
-        on_read: Callable[[int], None],
-    ) -> None:
+    def __init__(self, manifest: Manifest, begin: int, end: int, count: int, digest: bytes) -> None:
         self.count = count
         self.digest = digest
-        self._text = text
+        self._text = manifest.text
         self._begin = begin
         self._end = end
         self._digest_bytes = len(digest)
-        self._count_read = on_read  # called with the number of bytes that were read
+        self._count_read = manifest.count_read
 
     def __iter__(self) -> Iterator[ManifestEntry]:
         at = reported = self._begin

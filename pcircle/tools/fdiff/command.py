@@ -31,7 +31,8 @@ from pcircle.ops.compare.fields import (
     field_names,
     parse_fields,
 )
-from pcircle.ops.compare.manifests import KNOWN, is_manifest, open_verified
+from pcircle.ops.compare.manifests import KNOWN, open_verified
+from pcircle.ops.digest.manifest import is_manifest
 from pcircle.runtime import Observer
 from pcircle.tools.fdiff import reporter
 from pcircle.tools.fdiff.console import ComparisonProgram, DiffConsole

@@ -109,7 +109,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
 
     def _explain_manifests(self, roots: tuple[Root, ...]) -> None:
         """Warn about PATHs that are manifests: the digest of such a file is rarely intended."""
-        from pcircle.tools.fsum.publishing import is_manifest
+        from pcircle.ops.digest.manifest import is_manifest
 
         for root in roots:
             if root.name and is_manifest(os.path.join(self.directory(), root.shown)):

@@ -249,13 +249,13 @@ def _checksum_lines(manifest: Manifest, root: bytes) -> Iterator[bytes]:
 
     if manifest.root.kind == b"f":
         yield format_line(manifest.root.checksum.hex().encode(), root) + b"\n"
-    below = [(b"", iter(manifest.section(b"") or ()))] if manifest.root.kind == b"d" else []
+    below = [(b"", manifest.entries(b""))] if manifest.root.kind == b"d" else []
     while below:
         directory, entries = below[-1]
         for entry in entries:
             path = join_path(directory, entry.name)
             if entry.kind == b"d":
-                below.append((path, iter(manifest.section(path) or ())))
+                below.append((path, manifest.entries(path)))
                 break
             if entry.kind == b"f":
                 shown = os.path.join(root, path)
@@ -297,7 +297,7 @@ def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:
     while paths:
         path = paths.pop()
         deeper = []
-        sections = (iter(manifest.section(path) or ()) for manifest in (old, new))
+        sections = (manifest.entries(path) for manifest in (old, new))
         for was, now in pair_entries(*sections):
             entry = require(now or was)
             inner = join_path(path, entry.name)

@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from types import TracebackType
 
 from pcircle.core.errors import StoppedEarly
 from pcircle.fs.directories import HOLDER, join_path
@@ -21,9 +20,9 @@ from pcircle.fs.scan import Block
 from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import FAILED
 from pcircle.ops.digest.manifest import (
+    FindEntry,
     Manifest,
     ManifestEntry,
-    ManifestSection,
     SectionWriter,
     unpack_entry,
 )
@@ -31,9 +30,6 @@ from pcircle.tools.fsum.plan import Difference, Item, SumCounters, SumPlan, SumR
 from pcircle.walk.globs import Chooser
 from pcircle.walk.items import Batch, Gather, Tree
 from pcircle.walk.segments import Sink
-
-Known = Callable[[bytes], ManifestEntry | None]
-_TOGETHER = 4096  # the maximum number of entries in a section that is read into a dictionary
 
 
 class Ledger:
@@ -54,10 +50,9 @@ class Ledger:
         self.sink: Sink[SumResult] | None = first.sink if first is not None else _sink(plan, rank)
         self.old: Manifest | None = None if plan.against is None else Manifest(plan.against)
         self._plan = plan
-        self._signer = signer
+        self.signer = signer
         self.counters = counters
         self._chooser = Chooser(plan.rules) if plan.rules else None
-        self._cached: tuple[bytes, Known] | None = None
 
     # ---- known entries ---------------------------------------------------------
 
@@ -71,12 +66,7 @@ class Ledger:
         if path == HOLDER:
             root = self.old.root
             return partial(self.can_skip, lambda name: root)
-        return partial(self.can_skip, self._known(self.old, path))
-
-    def _known(self, old: Manifest, path: bytes) -> Known:
-        if self._cached is None or self._cached[0] != path:
-            self._cached = path, _lookup(old.section(path))
-        return self._cached[1]
+        return partial(self.can_skip, self.old.finder(path))
 
     def remove_missing(self, block: Block, path: bytes, directory_fd: int) -> None:
         """Remove listed names that exist only in the manifest, so that they count as missing.
@@ -85,7 +75,7 @@ class Ledger:
         """
         if self.old is None or not self.compares:
             return
-        known = self._known(self.old, path)
+        known = self.old.finder(path)
 
         def there(name: str) -> bool:
             try:
@@ -108,7 +98,7 @@ class Ledger:
         name = entry.name if self._chooser.by_name else join_path(path, entry.name)
         return self._chooser.chooses(name, directory=entry.kind == b"d")
 
-    def can_skip(self, known: Known, name: bytes, directory_fd: int) -> bool:
+    def can_skip(self, known: FindEntry, name: bytes, directory_fd: int) -> bool:
         """Return whether a file need not be read; if so, set the seal of the signer.
 
         Raise OSError if the file cannot be looked up.
@@ -137,12 +127,12 @@ class Ledger:
         return True
 
     def _seal(self, digest: bytes, checksum: bytes, status: os.stat_result) -> None:
-        self._signer.seal, self._signer.checksum = b"f" + digest, checksum
-        self._signer.set_trailer(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        self.signer.seal, self.signer.checksum = b"f" + digest, checksum
+        self.signer.set_trailer(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     def _seal_nothing(self, name: bytes, directory_fd: int) -> bool:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
-        self._seal(bytes(self._signer.algorithm.size), b"", status)
+        self._seal(bytes(self.signer.algorithm.size), b"", status)
         return True
 
     def files_of(self, path: bytes, entry: ManifestEntry) -> int:
@@ -158,36 +148,23 @@ class Ledger:
         """Return the first items of a job, wrapped in a `Gather` if a manifest is written."""
         return items if self.sink is None else [Gather(tuple(items))]
 
+    @contextmanager
     def page(
         self,
         path: bytes,
         status: os.stat_result,
         tell: Callable[[Sequence[Difference]], None],
         meant: Iterable[bytes] | None = None,
-    ) -> Page:
-        """Return the page of a directory, a context manager that receives its entries.
+    ) -> Iterator[Page]:
+        """Yield the page of a directory, which receives its entries.
 
         `meant` yields the selected names in order, or is None if all names are selected. Only
-        selected names are reported as missing.
+        selected names are reported as missing. This rank's part of a new manifest is locked for
+        this thread. Raise StoppedEarly if it cannot be written.
         """
-        return Page(self, path, status, tell, meant)
-
-    @contextmanager
-    def part(self) -> Iterator[SectionWriter | None]:
-        """Yield this rank's part of a new manifest, locked for this thread.
-
-        Raise StoppedEarly if the part cannot be written.
-        """
-        if self.sink is None:
-            yield None
-            return
-        with self.sink.part() as part:
-            yield SectionWriter(part)
-
-    @property
-    def signer(self) -> Signer:
-        """Return the signer of this thread."""
-        return self._signer
+        with nullcontext() if self.sink is None else self.sink.part() as part:
+            writer = None if part is None else SectionWriter(part)
+            yield Page(self, path, status, tell, meant, writer)
 
     @property
     def compares(self) -> bool:
@@ -210,6 +187,7 @@ class Page:
         status: os.stat_result,
         tell: Callable[[Sequence[Difference]], None],
         meant: Iterable[bytes] | None,
+        part: SectionWriter | None,
     ) -> None:
         self._ledger = ledger
         self._meant = None if meant is None else iter(meant)
@@ -219,32 +197,14 @@ class Page:
         self._tell = tell
         self._bytes = 0
         self._count = 0
-        self._alone = ledger.part()
-        self._part: SectionWriter | None = None
-        self._compares = False
-        self._old: Iterator[ManifestEntry] = iter(())
-        self._next: ManifestEntry | None = None
-
-    def __enter__(self) -> Page:
-        self._part = self._alone.__enter__()
-        old = self._ledger.old
-        if self._part is not None:
-            self._part.begin(self._path)
-        elif old is not None:
-            section = old.section(self._path)
-            self._compares = section is not None
-            self._old = iter(section or ())
-            self._step()
+        self._part = part
+        section = None if part is not None or ledger.old is None else ledger.old.section(path)
+        self._compares = section is not None
+        self._old = iter(section or ())
+        self._next = next(self._old, None)
+        if part is not None:
+            part.begin(path)
         self.see([])
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._alone.__exit__(kind, error, trace)
 
     def see(self, records: Sequence[tuple[bytes, bytes]]) -> None:
         """Process entries in the order of their names; raise StoppedEarly if writing fails."""
@@ -255,7 +215,7 @@ class Page:
         if self._part is not None:
             try:
                 self._part.add(entries)
-            except OSError as error:
+            except OSError as error:  # the caller would take it for an error of its own files
                 raise unwritable(error) from error
         if self._compares:
             found = [difference for entry in entries for difference in self._against(entry)]
@@ -265,12 +225,9 @@ class Page:
         signer.set_trailer(self._bytes, *self._times)
 
     def close(self, digest: bytes) -> None:
-        """End the directory and report missing entries; raise StoppedEarly if writing fails."""
+        """End the directory and report missing entries. Raise OSError if writing fails."""
         if self._part is not None:
-            try:
-                self._part.end(self._path, self._count, digest)
-            except OSError as error:
-                raise unwritable(error) from error
+            self._part.end(self._path, self._count, digest)
         missing = []
         while self._next is not None:
             missing += self._without(self._next)
@@ -330,14 +287,6 @@ class Page:
 def has_rotted(old: ManifestEntry, new: ManifestEntry) -> bool:
     """Return whether the content of a file differs although its size and times are unchanged."""
     return (old.kind, *old[3:6]) == (b"f", *new[3:6]) and old.digest != new.digest
-
-
-def _lookup(section: ManifestSection | None) -> Known:
-    if section is None:
-        return lambda name: None
-    if section.count > _TOGETHER:
-        return section.find
-    return {entry.name: entry for entry in section}.get
 
 
 def _sink(plan: SumPlan, rank: int) -> Sink[SumResult] | None:

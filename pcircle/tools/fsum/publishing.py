@@ -16,7 +16,6 @@ from pcircle.core.errors import UsageError
 from pcircle.core.writing import WholeFile, close_new
 from pcircle.fs.attributes import acls
 from pcircle.fs.naming import give_free_name
-from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.safe_open import (
     create,
     named,
@@ -30,6 +29,7 @@ from pcircle.fs.safe_open import (
 from pcircle.ops.digest import get_algorithm, iter_entries
 from pcircle.ops.digest.checksums import ChecksumList, parse_list
 from pcircle.ops.digest.manifest import (
+    MAGIC,
     DamagedManifestError,
     Manifest,
     ManifestEntry,
@@ -40,8 +40,6 @@ from pcircle.tools.fsum.ledger import has_rotted, unwritable
 from pcircle.tools.fsum.plan import Difference, OwnFile, SumPlan, SumResult
 from pcircle.walk.roots import Root
 from pcircle.walk.segments import remove, result
-
-_BEGIN = b"pcmanifest "
 
 
 def read_manifest(path: bytes) -> Manifest:
@@ -66,8 +64,8 @@ def read_against(
     """
     try:
         with open_input(path, option="--check" if mode == "check" else "") as stream:
-            begin = stream.readline(len(_BEGIN))
-            if not _BEGIN.startswith(begin):
+            begin = stream.readline(len(MAGIC))
+            if not MAGIC.startswith(begin):
                 if mode != "check":
                     raise UsageError(f"--{mode}: '{show(path)}' is not a manifest")
                 return parse_list(begin + stream.read(), algorithm, null=null)
@@ -77,16 +75,6 @@ def read_against(
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"cannot read '{show(path)}': {reason}") from None
     return read_manifest(path)
-
-
-def is_manifest(path: bytes) -> bool:
-    """Return whether a path is a regular file that begins like a manifest."""
-    try:
-        fd = os.open(path, OPEN_FILE & ~os.O_NOFOLLOW)
-        with open(fd, "rb") as stream:
-            return S_ISREG(os.fstat(fd).st_mode) and stream.read(len(_BEGIN)) == _BEGIN
-    except OSError:
-        return False
 
 
 def destination_of(output: bytes, here: bytes) -> bytes:
@@ -139,7 +127,7 @@ def refuse_data(destination: bytes, root: Root, here: bytes) -> None:
 def _may_be_replaced(destination: bytes) -> bool:
     try:
         with open(reading(destination), "rb") as stream:
-            return stream.read(len(_BEGIN)) in (b"", _BEGIN)
+            return stream.read(len(MAGIC)) in (b"", MAGIC)
     except FileNotFoundError:
         return True
     except OSError:

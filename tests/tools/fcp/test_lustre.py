@@ -428,7 +428,7 @@ def test_chunks_begin_where_stripes_do(
             with open(path, "rb") as file:
                 assert layouts.unit_bytes(file.fileno(), file.fileno()) == unit
         # A slow one is divided there as well.
-        whole = CopyChunk(0, HOLDER, b"", b"", (0, 0), (0, 0), 0, 96 * MIB, 1.0, False, 24 * MIB)
+        whole = CopyChunk(b"", b"", (0, 0), (0, 0), 0, 96 * MIB, 1.0, False, 0, HOLDER, 24 * MIB)
         context.items.clear()
         large._share_rest(whole, 20 * MIB, 96 * MIB, context)  # type: ignore[arg-type]
         parts = [(c.offset, c.length) for c in context.items if isinstance(c, CopyChunk)]

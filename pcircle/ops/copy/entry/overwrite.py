@@ -29,11 +29,14 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from pcircle.fs.open_flags import CREATE_FILE
+
+if TYPE_CHECKING:
+    from pcircle.fs.stats import StatusRow
 
 SPECIAL_KINDS = frozenset((stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK))
 """The file types of FIFOs, sockets and devices."""
@@ -242,18 +245,7 @@ def measure_unit_ns(name: bytes, device: int, directory_fd: int) -> int:
     return next(units, 1)
 
 
-class StatusTimes(Protocol):
-    """The timestamps of a file, with the names of `os.stat_result`."""
-
-    @property
-    def st_atime_ns(self) -> int: ...
-    @property
-    def st_mtime_ns(self) -> int: ...
-    @property
-    def st_ctime_ns(self) -> int: ...
-
-
-def infer_unit_ns(status: StatusTimes) -> int:
+def infer_unit_ns(status: os.stat_result | StatusRow) -> int:
     """Return the coarsest time unit that divides all timestamps of a file; cp does the same."""
     times = (status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns)
     return next((unit for unit in UNITS_NS if not any(time % unit for time in times)), 1)

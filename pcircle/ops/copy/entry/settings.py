@@ -3,7 +3,7 @@
 # This module evaluates annotations when it is imported, because msgspec would otherwise compile
 # each of them on every rank.
 import os
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -44,29 +44,22 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.inode, self.size, *times
 
 
-class FileRange(Protocol):
+class FileRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A range of a file that is copied into a temporary file.
 
     `source` and `target` are the identities of the two files (`CopySettings.identify`). `sparse`
-    means that the file may have holes, and `weight` is the range's share of the total work.
+    means that the file may have holes, which must be detected, and `weight` is the range's share of
+    the total work.
     """
 
-    @property
-    def name(self) -> bytes: ...
-    @property
-    def temporary(self) -> bytes: ...
-    @property
-    def source(self) -> Identity: ...
-    @property
-    def target(self) -> Identity: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def length(self) -> int: ...
-    @property
-    def weight(self) -> float: ...
-    @property
-    def sparse(self) -> bool: ...
+    name: bytes
+    temporary: bytes
+    source: tuple[int, int]
+    target: tuple[int, int]
+    offset: int
+    length: int
+    weight: float
+    sparse: bool
 
 
 class Striping(msgspec.Struct, frozen=True, array_like=True):

@@ -20,7 +20,7 @@ from pcircle.fs.directories import Directories, bases, capacity_of
 from pcircle.jobs.action_log import ActionLines, ActionOutput
 from pcircle.jobs.failures import Failure, RecallNotice
 from pcircle.ops.checkpoint.plan import JournalPlan
-from pcircle.ops.copy.entry.settings import CopySettings, Stamp
+from pcircle.ops.copy.entry.settings import CopySettings, FileRange, Stamp
 from pcircle.walk.attributes import ANY, AttributeFilter
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
@@ -60,23 +60,14 @@ class LargeFileItem(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=Fa
     expected: bytes = b""
 
 
-class CopyChunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
+class CopyChunk(FileRange, frozen=True, array_like=True, tag="c", gc=False):
     """Copy a range of a file into its temporary file.
 
-    `sparse` means that the file may have holes, which must be detected. If the range is split, the
-    parts begin at multiples of `unit_bytes`.
+    If the range is split, the parts begin at multiples of `unit_bytes`.
     """
 
     root: int
     path: bytes
-    name: bytes
-    temporary: bytes
-    source: tuple[int, int]
-    target: tuple[int, int]
-    offset: int
-    length: int
-    weight: float
-    sparse: bool
     unit_bytes: int
 
 

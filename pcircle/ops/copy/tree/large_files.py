@@ -156,8 +156,6 @@ class LargeFileCopier(WorkerPart):
         sparse = self._has_holes(own.source)
         chunks: list[Item] = [
             CopyChunk(
-                item.root,
-                item.path,
                 item.name,
                 own.creation.written,
                 self._plan.identify(own.source),
@@ -166,6 +164,8 @@ class LargeFileCopier(WorkerPart):
                 length,
                 item.weight * length / size,
                 sparse,
+                item.root,
+                item.path,
                 own.creation.unit_bytes,
             )
             for offset, length in ranges

@@ -23,7 +23,6 @@ from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.ops.compare.fields import KIND
 from pcircle.ops.compare.manifests import (
     DigestComparer,
-    ManifestReader,
     compare_entries,
     entry_mode,
     entry_row,
@@ -46,7 +45,7 @@ class ManifestOnlyReporter:
     """Reports entries that exist only in a manifest and, on request, the entries below them."""
 
     def __init__(
-        self, book: ManifestReader, side: int, reporter: DiffReporter, counters: DiffCounters
+        self, book: Manifest, side: int, reporter: DiffReporter, counters: DiffCounters
     ) -> None:
         self._book = book
         self._side = side
@@ -70,7 +69,7 @@ class ManifestOnlyReporter:
             )
             count += 1
             if enters and entry.kind == b"d":
-                paths += [(path, below, reports_all) for below in self._book.section(path)]
+                paths += [(path, below, reports_all) for below in self._book.entries(path)]
         return count
 
     def below(self, path: bytes, *, reports_all: bool) -> int:
@@ -78,7 +77,7 @@ class ManifestOnlyReporter:
 
         Return the number of entries.
         """
-        entries = self._book.section(path)
+        entries = self._book.entries(path)
         return sum(
             self.tell(path, e, reported=reports_all, enters=True, reports_all=reports_all)
             for e in entries
@@ -107,7 +106,7 @@ class ManifestVisitor(EntryVisitor):
         self._reporter = task.reporter
         self._stats = task.stats[0]
         manifest = Manifest(plan.manifest)
-        self._book = ManifestReader(manifest)
+        self._book = manifest
         self._comparer = StatusComparer(plan.fields, plan.window_ns)
         self._effects = ReadEffects(self.counters, noatime=plan.noatime)
         self._digests = DigestComparer(manifest.algorithm, self.counters, self._effects.open)
@@ -188,7 +187,7 @@ class ManifestVisitor(EntryVisitor):
 
         `names` are the names in the tree's directory, or None if the directory is large.
         """
-        entries = self._book.section(opened.path)
+        entries = self._book.entries(opened.path)
         while batch := list(islice(entries, CAPACITY)):
             if names is not None and self._chooser is None:
                 missing = [entry for entry in batch if entry.name not in names]
@@ -308,10 +307,9 @@ def compare_manifests(
 
     `check` is called at intervals and may raise an exception to stop the comparison.
     """
-    books = ManifestReader(old), ManifestReader(new)
     comparer = StatusComparer(plan.fields, plan.window_ns)
     alone = [
-        ManifestOnlyReporter(book, side, reporter, counters) for side, book in enumerate(books)
+        ManifestOnlyReporter(book, side, reporter, counters) for side, book in enumerate((old, new))
     ]
     counters.found += 1
     counters.directories += 1
@@ -321,7 +319,7 @@ def compare_manifests(
     while paths:
         path = paths.pop()
         deeper = []
-        for was, now in pair_entries(books[0].section(path), books[1].section(path)):
+        for was, now in pair_entries(old.entries(path), new.entries(path)):
             compared += 1
             if was is not None and now is not None:
                 inner = join_path(path, was.name)

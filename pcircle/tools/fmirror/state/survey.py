@@ -26,7 +26,7 @@ from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, StatusRow, divide
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask
 from pcircle.ops.checkpoint.plan import JournalPlan
-from pcircle.ops.compare.manifests import DigestComparer, ManifestReader, entry_row
+from pcircle.ops.compare.manifests import DigestComparer, entry_row
 from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.ops.digest.manifest import Manifest, ManifestEntry
 from pcircle.runtime import Context
@@ -97,12 +97,12 @@ class SurveyVisitor(EntryVisitor):
         self._records: list[bytes] = []
 
     @cached_property
-    def _book(self) -> ManifestReader:
-        return ManifestReader(Manifest(self._plan.manifest))
+    def _book(self) -> Manifest:
+        return Manifest(self._plan.manifest)
 
     @cached_property
     def _digests(self) -> DigestComparer:
-        return DigestComparer(self._book.manifest.algorithm, self.counters)
+        return DigestComparer(self._book.algorithm, self.counters)
 
     def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
         """Send all findings to rank 0."""
@@ -168,7 +168,7 @@ class SurveyVisitor(EntryVisitor):
 
     def _has_lost(self, path: bytes, names: set[str] | None, fd: int) -> bool:
         """Return whether the manifest contains an entry that the source directory lacks."""
-        entries = self._book.section(path)
+        entries = self._book.entries(path)
         while batch := list(islice(entries, CAPACITY)):
             if names is None:
                 errors = _errors(self._stats, fd, [entry.name for entry in batch])
