@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from pcircle.fs.scan import rewound
 from pcircle.ops.checkpoint import store
@@ -178,7 +179,11 @@ def _begin(
         history = _NOTHING
     else:
         stale = old.tokens
-        header, history, state = _resume(checkpoint, old, header, options, job)
+        from pcircle.ops.checkpoint.index import IndexBuilder  # only resumed copies need the index
+
+        with closing(IndexBuilder(checkpoint.fd)) as builder:
+            mark = store.TargetMark(job.mark_directory, old.mark)
+            header, history, state = _resume(checkpoint, old, header, options, mark, builder)
     checkpoint.write_header(header)
     plan = JournalPlan(
         checkpoint.path,
@@ -201,54 +206,34 @@ def _resume(
     old: store.CheckpointHeader,
     header: store.CheckpointHeader,
     options: CheckpointOptions,
-    job: CheckpointJob,
-) -> tuple[store.CheckpointHeader, History, ResumeState]:
-    """Write the index, and return the new header and the previous work."""
-    from pcircle.ops.checkpoint.index import IndexBuilder  # only resumed copies need the index
-
-    builder = IndexBuilder(checkpoint.fd)
-    try:
-        return _decide(checkpoint, old, header, options, job, builder)
-    finally:
-        builder.close()
-
-
-def _decide(
-    checkpoint: store.Checkpoint,
-    old: store.CheckpointHeader,
-    header: store.CheckpointHeader,
-    options: CheckpointOptions,
-    job: CheckpointJob,
+    mark: store.TargetMark,
     builder: IndexBuilder,
 ) -> tuple[store.CheckpointHeader, History, ResumeState]:
-    """Decide which records are used, and return the new header and the previous work.
+    """Write the index of the records that are used; return the new header and the previous work.
 
     Records that are not trusted are removed together with the secret that is needed to read them.
     They stay unreadable even if a power failure undoes the removal. Raises CheckpointError if the
     job must not start.
     """
-    history = _NOTHING
-    mark = store.TargetMark(job.mark_directory, old.mark)
-    if old.version == store.VERSION:
-        history = read_history(
-            checkpoint, RecordKeys(old.secret), builder if options.resume else None
-        )
-    if not (options.resume or options.restart):
-        raise store.CheckpointError(
-            store.RefusalReason.INTERRUPTED, checkpoint.path, counts=history.counts
-        )
-    if not options.restart and old.version == store.VERSION:
-        store.require_same_job(old, header, checkpoint.path)
+    history, path, restart = _NOTHING, checkpoint.path, options.restart
+    is_same_version = old.version == store.VERSION
+    if is_same_version:
+        keys = RecordKeys(old.secret)
+        history = read_history(checkpoint, keys, builder if options.resume else None)
+    if not (options.resume or restart):
+        raise store.CheckpointError(store.RefusalReason.INTERRUPTED, path, counts=history.counts)
+    if not restart and is_same_version:
+        store.require_same_job(old, header, path)
     tokens = (*old.tokens, *header.tokens)
-    problems = () if options.restart else history.problems
-    discarded = None if options.restart else _discard_reason(old, mark, history)
-    if options.restart or discarded is not None:
+    problems = () if restart else history.problems
+    discarded = None if restart else _discard_reason(old, mark, history)
+    if restart or discarded is not None:
         _remove_records(checkpoint)
         mark.remove()
-        history = msgspec.structs.replace(_NOTHING, run=0 if options.restart else history.run)
-        new = msgspec.structs.replace(header, begun_ns=old.begun_ns, tokens=tokens)
+        history = replace(_NOTHING, run=0 if restart else history.run)
+        new = replace(header, begun_ns=old.begun_ns, tokens=tokens)
     else:
-        new = msgspec.structs.replace(old, tokens=tokens)
+        new = replace(old, tokens=tokens)
     checkpoint.write(b"index", builder.committed_entries(history.commits))
     counts = history.counts if history.committed else None
     return new, history, ResumeState(counts, problems, discarded)

@@ -138,25 +138,19 @@ class AttributeCopier:
         `alone` means that the copy may already have an access control list, even if its directory
         passes on none.
         """
-        return self._held(*self._read(fd, follow=True), fd, alone=alone or self._inherited)
+        return self._read(fd, fd, lists=self._lists, alone=alone or self._inherited)
 
     def read_directory(self, fd: int, *, alone: bool) -> ExtendedAttributes | None:
         """Return the attributes of an open directory; `alone` is as in `read_file`."""
-        values: list[tuple[str, bytes]] = []
-        unread: list[AttributeLoss] = []
-        if self._listed:
-            lists = (ACCESS, DEFAULT) if self._keep.acl else ()
-            values = read_attributes(
-                fd, xattr=self._keep.xattr, lists=lists, listed=True, unread=unread
-            )
-        return self._held(values, unread, fd, alone=alone and self._keep.acl)
+        lists = (ACCESS, DEFAULT) if self._keep.acl else ()
+        return self._read(fd, fd, lists=lists, alone=alone, listed=True)
 
     def read_name(
         self, directory_fd: int, name: bytes, *, alone: bool = False
     ) -> ExtendedAttributes | None:
         """Return the attributes of an entry that cannot be opened; `alone` is as in `read_file`."""
         path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
-        return self._held(*self._read(path, follow=False), None, alone=alone or self._inherited)
+        return self._read(path, None, lists=self._lists, alone=alone or self._inherited)
 
     def read_link(self, directory_fd: int, name: bytes) -> ExtendedAttributes | None:
         """Return the extended attributes of a symbolic link, or None.
@@ -166,30 +160,26 @@ class AttributeCopier:
         if not self._keep.xattr:
             return None
         path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
-        unread: list[AttributeLoss] = []
-        values = read_attributes(path, xattr=True, lists=(), follow=False, unread=unread)
-        return self._held(values, unread, None, alone=False)
+        return self._read(path, None, lists=(), alone=False)
 
     def _read(
-        self, source: int | bytes, *, follow: bool
-    ) -> tuple[list[tuple[str, bytes]], list[AttributeLoss]]:
-        unread: list[AttributeLoss] = []
-        if not self._listed:
-            return [], unread
-        xattr, lists = self._keep.xattr, self._lists
-        return read_attributes(
-            source, xattr=xattr, lists=lists, follow=follow, unread=unread
-        ), unread
-
-    def _held(
         self,
-        values: list[tuple[str, bytes]],
-        unread: list[AttributeLoss],
+        source: int | bytes,
         fd: int | None,
         *,
+        lists: Sequence[str],
         alone: bool,
+        listed: bool = False,
     ) -> ExtendedAttributes | None:
+        """Return the attributes of an entry, which is open as `fd` or found by its path."""
         alone = alone and self._keep.acl
+        values: list[tuple[str, bytes]] = []
+        unread: list[AttributeLoss] = []
+        if self._listed:
+            xattr, follow = self._keep.xattr, fd is not None
+            values = read_attributes(
+                source, xattr=xattr, lists=lists, follow=follow, listed=listed, unread=unread
+            )
         flags = read_flags(fd) if self._keep.flags and fd is not None else 0
         if not (values or flags or alone or unread):
             return None

@@ -30,8 +30,8 @@ from pcircle.fs.stats import Table
 from pcircle.ops.checkpoint.journal import SubtreeRecord
 from pcircle.ops.copy.entry.files import MAX_NAMES
 from pcircle.ops.copy.tree.counters import of_new_directory
-from pcircle.ops.copy.tree.items import CopyPlan, PartialResult
-from pcircle.ops.copy.tree.worker import Worker
+from pcircle.ops.copy.tree.items import PartialResult
+from pcircle.ops.copy.tree.worker import Worker, WorkerPart
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import DirectoryScan
 
@@ -65,7 +65,7 @@ class _NewDirectories(msgspec.Struct, frozen=True):
     files: list[list[bytes]]
 
 
-class SmallDirectoryCopier:
+class SmallDirectoryCopier(WorkerPart):
     """Copies small directories for one worker thread.
 
     If `leaves` is set, it is called with the descriptor and the status of each source directory. It
@@ -75,15 +75,9 @@ class SmallDirectoryCopier:
     leaves: Callable[[int, os.stat_result], bool] | None = None
 
     def __init__(self, worker: Worker) -> None:
-        plan = worker.plan
-        self._umask = plan.umask
-        self._closed = plan.keep.mode
-        self._inode_flags = USER_FLAGS if plan.keep.flags else 0
-        self._sides = worker.sides
-        self._extras = worker.extras
-        self._counters = worker.counters
-        self._recorder = worker.recorder
-        self._plain = worker.copier.plain
+        super().__init__(worker)
+        self._umask = worker.plan.umask
+        self._inode_flags = USER_FLAGS if worker.plan.keep.flags else 0
 
     def select(
         self, above: Open[PartialResult], names: list[bytes]
@@ -117,7 +111,7 @@ class SmallDirectoryCopier:
             [batch.fds[at] for at in chosen],
             target.fd,
             [batch.names[at] for at in chosen],
-            [made_with(modes[at], self._umask, closed=self._closed) for at in chosen],
+            [made_with(modes[at], self._umask, closed=self._plan.keep.mode) for at in chosen],
             OPEN_DIRECTORY,
             keep,
             self._inode_flags,
@@ -205,7 +199,7 @@ class SmallDirectoryCopier:
         begin, until_ns = 0, monotonic_ns() + _MAX_NS
         while begin < len(files) and monotonic_ns() < until_ns:
             end = begin + MAX_NAMES
-            found = self._plain.copy(
+            found = self._copier.plain.copy(
                 files[begin:end], sources[begin:end], targets[begin:end], device, until_ns
             )
             sizes[begin : begin + len(found)] = found
@@ -307,24 +301,13 @@ def _missing(names: list[bytes], target_fd: int) -> tuple[list[bytes], list[byte
 
 def small_directories(worker: Worker) -> SmallDirectoryCopier | None:
     """Return the copier of small directories, or None if the options do not permit batches."""
-    plan = worker.plan
-    observers: Sequence[object] = (
-        worker.limits,
-        worker.signer,
-        worker.waiting,
-        worker.earlier,
-        worker.acting,
-    )
-    if any(observer is not None for observer in observers) or not _is_simple(plan):
-        return None
-    if not worker.copier.plain.is_active:
+    plan, striping = worker.plan, worker.plan.striping
+    observers = (worker.limits, worker.signer, worker.waiting, worker.earlier, worker.acting)
+    excluded = plan.follow or plan.existing.sync or striping.keep or striping.gives
+    excluded = excluded or any(observer is not None for observer in observers)
+    if excluded or not worker.copier.plain.is_active:
         return None
     return SmallDirectoryCopier(worker)
-
-
-def _is_simple(plan: CopyPlan) -> bool:
-    striping = plan.striping
-    return not (plan.follow or plan.existing.sync or striping.keep or striping.gives)
 
 
 def made_with(mode: int, umask: int, *, closed: bool) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -54,6 +55,8 @@ from pcircle.runtime import Context
 from pcircle.walk.items import source_of, target_of, unpack
 
 _NEVER_LARGE_BYTES = 1 << 62
+_SECOND_MATCHED = "{}: the first read-back differed, but the second matched"
+_COPIED_AGAIN = "failed verification; copied again"
 
 
 class VerificationError(EntryError):
@@ -130,20 +133,13 @@ class Verifier(WorkerPart):
     ) -> CopyResult:
         """Verify a file; return the result of copying it again if that was necessary."""
         own = self._sides.target_name(item.root, item.path, name)
+        again = CopyResult()
         with self._sides.targets.lease(item.root, item.path, target_of(item.place)) as lease:
-            if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
-                return CopyResult()
-            path = join_path(item.path, name)
-            if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
-                self._remark(
-                    item.root,
-                    path,
-                    "{}: the first read-back differed, but the second matched",
-                    context,
-                )
-                return CopyResult()
-            again = self._copy_again(item, name, seen.digest, lease.fd, own)
-        self._remark(item.root, path, "failed verification; copied again", context)
+            reads = partial(self._rereader.reads, lease.fd, own, seen)
+            text = self._read_back(reads)
+            if text == _COPIED_AGAIN:
+                again = self._copy_again(item, name, seen.digest, lease.fd, own)
+        self._remark(item.root, join_path(item.path, name), text, context)
         return again
 
     def _copy_again(
@@ -196,18 +192,13 @@ class Verifier(WorkerPart):
         try:
             with self._sides.targets.lease(chunk.root, chunk.path) as lease:
                 read = self._reader_of(chunk, lease.fd, context.is_stopping)
-                if self._is_there(partial(read, item.digest)):
-                    pass
-                elif self._is_there(partial(read, item.digest)):
-                    text = "{}: the first read-back differed, but the second matched"
-                    self._remark(chunk.root, path, text, context)
-                else:
+                text = self._read_back(partial(read, item.digest))
+                if text == _COPIED_AGAIN:
                     self._copy_part_again(chunk, lease.fd, context)
                     self._check_signed(self._hasher.digest, item.digest)
                     if not read(self._hasher.digest):
                         raise VerificationError
-                    text = "failed verification; copied again"
-                    self._remark(chunk.root, path, text, context)
+                self._remark(chunk.root, path, text, context)
         except OSError as error:
             self._accounts.stop_if_full(chunk.root, error)
             return CopyResult(cause=self._accounts.failure(chunk.root, path, VERIFYING, error))
@@ -241,12 +232,17 @@ class Verifier(WorkerPart):
 
     # ---- files and parts -------------------------------------------------------
 
-    def _is_there(self, read: Callable[[], bool]) -> bool:
-        """Return the result of `read`, or False if the content is unreadable."""
-        try:
-            return read()
-        except OSError:
-            return False
+    def _read_back(self, read: Callable[[], bool]) -> str:
+        """Read a copy back until it matches, at most twice, and return the remark to make.
+
+        The remark is empty if the first read matches. `read` returns whether the content matches;
+        unreadable content does not.
+        """
+        for remark in ("", _SECOND_MATCHED):
+            with suppress(OSError):
+                if read():
+                    return remark
+        return _COPIED_AGAIN
 
     def _check_signed(self, digest: bytes, signed: bytes) -> None:
         """Raise Changed if a repeated copy differs from the content that was signed."""
@@ -254,8 +250,8 @@ class Verifier(WorkerPart):
             raise Changed("the content differs from the first read")
 
     def _remark(self, root: int, path: bytes, text: str, context: Context[Item]) -> None:
-        shown = self._accounts.failure(root, path, VERIFYING, OSError()).path
-        context.note([Remark(shown, text)])
+        if text:
+            context.note([Remark(self._plan.shown(root, path), text)])
 
 
 def _as_failure(error: OSError) -> OSError:
