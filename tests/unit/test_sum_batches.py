@@ -94,8 +94,8 @@ def test_waiting_ranks_get_remaining_files_after_a_while(
     done: int,
 ) -> None:
     names = _make(tmp_path, [LARGER] * 60)
-    reader, counters, signer = _reader()
-    visitor = SumVisitor(PLAN, counters, signer, reader, None, None, None)
+    reader, counters, _ = _reader()
+    visitor = SumVisitor(reader)
     line: Any = _Line(hungry=hungry)
     # Simulate a clock on which each file takes a fixed time.
     clock = SimpleNamespace(monotonic=lambda: each_s * counters.files)
@@ -126,8 +126,8 @@ def test_larger_files_are_opened_once(
     where = Batch(0, b"", b"", b"", 1 / 40, DirectoryIdentity((0, 0)), b"", 1)
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", watched)
-        reader, counters, signer = _reader()
-        visitor = SumVisitor(PLAN, counters, signer, reader, None, None, None)
+        reader, counters, _ = _reader()
+        visitor = SumVisitor(reader)
         visitor.names(where, Names(names, [], []), (folder, -1), ItemContext(Context(0, line)))
     # Four files were treated as small; calls of the C module are not visible here.
     assert sorted(opened) == sorted(names + names[: 0 if native.is_native else 4])

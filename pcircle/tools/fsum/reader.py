@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from pcircle.core.buffers import aligned
 from pcircle.fs import native
@@ -64,13 +65,13 @@ def check_same(before: os.stat_result, after: os.stat_result) -> None:
 
 
 class EntryReader(FailureReporter):
-    """Reads entries for the signer of a worker, and reports failures."""
+    """Reads entries for the `signer` of a worker, and reports failures."""
 
     def __init__(self, plan: SumPlan, counters: SumCounters, signer: Signer) -> None:
         super().__init__(counters)
-        self._plan = plan
-        self._counters = counters
-        self._signer = signer
+        self.plan = plan
+        self.counters = counters
+        self.signer = signer
         self._detailed = plan.detailed
         self.effects: ReadEffects = ReadEffects(counters, noatime=plan.noatime)
         self._small = aligned(_SMALL_BYTES + 1)
@@ -90,7 +91,7 @@ class EntryReader(FailureReporter):
         while tried < len(names):
             batch = names[tried : tried + count]
             sizes, entries = self._read(batch, directory_fd, _SMALL_BYTES)
-            self._signer.add_entries(entries)
+            self.signer.add_entries(entries)
             missed = [name for name, entry in zip(batch, entries, strict=False) if not entry]
             tried += len(sizes)
             undone += missed
@@ -144,14 +145,14 @@ class EntryReader(FailureReporter):
         if sizes[-1] == UNTRIED:
             # If the first read was interrupted, leave that file to `file`.
             sizes = sizes[: sizes.index(UNTRIED)] or [NOT_PLAIN]
-        return sizes, self._signer.pack_small_files(names, sizes, contents)
+        return sizes, self.signer.pack_small_files(names, sizes, contents)
 
     def count_files(self, added: int, size: int) -> None:
         """Count files that were signed, and their bytes."""
-        self._counters.sized += added
-        self._counters.files += added
-        self._counters.bytes_found += size
-        self._counters.bytes_done += size
+        self.counters.sized += added
+        self.counters.files += added
+        self.counters.bytes_found += size
+        self.counters.bytes_done += size
 
     def file(
         self, name: bytes, directory_fd: int, stop: Callable[[], bool], *, whole: bool = False
@@ -170,16 +171,16 @@ class EntryReader(FailureReporter):
                 # The buffer has one more byte than needed, to detect that the file has grown.
                 count = os.readv(fd, [self._small])
                 if count == size:
-                    self._signer.seal_small_file(self._small[:count])
+                    self.signer.seal_small_file(self._small[:count])
                     self.note(status, size)
-                    self._counters.bytes_found += size
-                    self._counters.bytes_done += size
-                    self._counters.sized += 1
+                    self.counters.bytes_found += size
+                    self.counters.bytes_done += size
+                    self.counters.sized += 1
                     return True
                 os.lseek(fd, 0, os.SEEK_SET)
             if not stat.S_ISREG(status.st_mode):
                 raise Changed("it is no longer a regular file")
-            is_large = size > self._plan.large_bytes and not whole
+            is_large = size > self.plan.large_bytes and not whole
             if is_large and not size_is_nominal(fd, status):
                 return False
             self._whole(fd, status, stop)
@@ -188,37 +189,37 @@ class EntryReader(FailureReporter):
             close_open(fd)
 
     def _whole(self, fd: int, status: os.stat_result, stop: Callable[[], bool]) -> None:
-        self._counters.sized += 1
-        self._signer.begin()
+        self.counters.sized += 1
+        self.signer.begin()
         if not status.st_size or size_is_nominal(fd, status):
             self.note(status, self._unsized(fd, stop))
             return
-        self._counters.bytes_found += status.st_size
-        done = self._counters.bytes_done
+        self.counters.bytes_found += status.st_size
+        done = self.counters.bytes_done
         try:
             sparse = may_have_holes(status)
-            enough = stop if status.st_size > self._plan.large_bytes else bool
+            enough = stop if status.st_size > self.plan.large_bytes else bool
             if self._ranges(fd, 0, status.st_size, sparse=sparse, enough=enough) < status.st_size:
                 raise Changed("it was unfinished when the job stopped")
             check_same(status, os.fstat(fd))
         except OSError:
-            self._counters.bytes_found -= status.st_size
-            self._counters.bytes_done = done
+            self.counters.bytes_found -= status.st_size
+            self.counters.bytes_done = done
             raise
-        self._counters.bytes_done = done + status.st_size  # holes count as read
-        self._signer.end_file(status.st_size)
+        self.counters.bytes_done = done + status.st_size  # holes count as read
+        self.signer.end_file(status.st_size)
         self.note(status, status.st_size)
 
     def _unsized(self, fd: int, stop: Callable[[], bool]) -> int:
         at = 0
         while count := os.readv(fd, [self._piece]):
-            self._signer.tap(at, self._piece[:count])
+            self.signer.tap(at, self._piece[:count])
             at += count
             if stop():
                 raise Changed("it was unfinished when the job stopped")
-        self._counters.bytes_found += at
-        self._counters.bytes_done += at
-        self._signer.end_file(at)
+        self.counters.bytes_found += at
+        self.counters.bytes_done += at
+        self.signer.end_file(at)
         return at
 
     def chunk(
@@ -233,10 +234,10 @@ class EntryReader(FailureReporter):
         with error_context("open"):
             fd = self.effects.reopen(item.name, OPEN_FILE, dir_fd=directory_fd)
         try:
-            if self._plan.identify(os.fstat(fd)) != item.file:
+            if self.plan.identify(os.fstat(fd)) != item.file:
                 raise Changed("it was replaced while it was read")
-            self._signer.begin(item.offset)
-            before = self._counters.bytes_done
+            self.signer.begin(item.offset)
+            before = self.counters.bytes_done
             until_s = time.monotonic() + (_CHUNK_SPLIT_S if split else math.inf)
             end = item.offset + item.length
 
@@ -244,10 +245,10 @@ class EntryReader(FailureReporter):
                 return stop() or time.monotonic() > until_s
 
             reached = self._ranges(fd, item.offset, end, sparse=item.sparse, enough=enough)
-            self._signer.end_chunk(item.offset, reached)
+            self.signer.end_chunk(item.offset, reached)
         finally:
             close_open(fd)
-        self._counters.bytes_done = before + reached - item.offset
+        self.counters.bytes_done = before + reached - item.offset
         return reached
 
     def _ranges(
@@ -272,8 +273,8 @@ class EntryReader(FailureReporter):
                 count = os.preadv(fd, [piece], at)
                 if not count:
                     raise Changed("it shrank while it was read")
-                self._signer.tap(at, piece[:count])
-                self._counters.bytes_done += count
+                self.signer.tap(at, piece[:count])
+                self.counters.bytes_done += count
                 at += count
         return end
 
@@ -281,7 +282,7 @@ class EntryReader(FailureReporter):
         """Sign a symbolic link; raise OSError if it cannot be read."""
         with error_context("read link"):
             text = os.readlink(name, dir_fd=directory_fd)
-        self._signer.seal_link(text)
+        self.signer.seal_link(text)
         if self._detailed:
             status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
             self.note(status, len(text))
@@ -295,13 +296,13 @@ class EntryReader(FailureReporter):
             status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
             if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
                 raise Changed("it was replaced")
-        self._signer.seal_node(status.st_mode, status.st_rdev)
+        self.signer.seal_node(status.st_mode, status.st_rdev)
         self.note(status, 0)
 
     def note(self, status: os.stat_result, size: int) -> None:
         """Store size and times with the seal if the plan requires them."""
         if self._detailed:
-            self._signer.set_trailer(size, status.st_mtime_ns, status.st_ctime_ns)
+            self.signer.set_trailer(size, status.st_mtime_ns, status.st_ctime_ns)
 
     # ---- failures --------------------------------------------------------------
 
@@ -312,17 +313,15 @@ class EntryReader(FailureReporter):
 
     def sign_failed(self, root: int, path: bytes) -> None:
         """Sign an entry as failed, so that a comparison does not report it as missing."""
-        if self._plan.against is not None:
-            self._signer.seal = FAILED + bytes(self._signer.algorithm.size)
-            self._signer.trailer = bytes(self._plan.trailer_bytes)
+        if self.plan.against is not None:
+            self.signer.seal = FAILED + bytes(self.signer.algorithm.size)
+            self.signer.trailer = bytes(self.plan.trailer_bytes)
             name = path.rpartition(b"/")[2]
-            self._signer.add_entry(
-                name if path and not self._plan.roots[root].name else b"%d" % root
-            )
+            self.signer.add_entry(name if path and not self.plan.roots[root].name else b"%d" % root)
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
         doing = doing or tried(error, "read")
-        return failure_of(self._plan.roots[root], root, path, doing, error)
+        return failure_of(self.plan.roots[root], root, path, doing, error)
 
 
 # ---- large files ---------------------------------------------------------------------------------
@@ -343,19 +342,11 @@ class LargeFileSigner:
     """Signs large files for one worker thread."""
 
     def __init__(
-        self,
-        plan: SumPlan,
-        directories: Directories,
-        counters: SumCounters,
-        reader: EntryReader,
-        signer: Signer,
-        log: ActionLog | None,
+        self, reader: EntryReader, directories: Directories, log: ActionLog | None
     ) -> None:
-        self._plan = plan
-        self._directories = directories
-        self._counters = counters
         self._reader = reader
-        self._signer = signer
+        self._plan, self._counters, self._signer = reader.plan, reader.counters, reader.signer
+        self._directories = directories
         self._log = log
 
     def begin(self, item: LargeFileEntry, context: Context[Item]) -> LargeFile | SignedPart:
@@ -419,11 +410,10 @@ class LargeFileSigner:
         if reached < end and not context.stopping:
             half = -(-(end - reached) // 2 // BLOCK_BYTES) * BLOCK_BYTES
             middle = min(end, reached + half)
-            change = msgspec.structs.replace
             parts = [(a, b) for a, b in ((reached, middle), (middle, end)) if b > a]
             weight = item.weight / item.length
             context.spawn(
-                [change(item, offset=a, length=b - a, weight=weight * (b - a)) for a, b in parts]
+                [replace(item, offset=a, length=b - a, weight=weight * (b - a)) for a, b in parts]
             )
         return SumResult(blocks=self._signer.attach_to(NOTHING).blocks)
 
@@ -431,23 +421,20 @@ class LargeFileSigner:
         self, item: LargeFileEntry, own: LargeFile, merged: SumResult, context: Context[Item]
     ) -> SignedPart:
         """Sign a file whose chunks have been read, or report its failure."""
-        cause = merged.cause
+        cause, path = merged.cause, join_path(item.path, item.name)
         if cause is None:
             try:
                 with self._directories.lease(item.root, item.path, source_of(item.place)) as lease:
                     now = os.stat(item.name, dir_fd=lease.fd, follow_symlinks=False)
                 check_same(own.status, now)
             except OSError as error:
-                cause = self._reader.failure(
-                    item.root, join_path(item.path, item.name), None, error
-                )
+                cause = self._reader.failure(item.root, path, None, error)
+        self._signer.clear()
         if cause is not None:
             self._counters.failed += 1
             context.note([cause])
-            self._signer.clear()
-            self._reader.sign_failed(item.root, join_path(item.path, item.name))
+            self._reader.sign_failed(item.root, path)
             return self._signer.attach_to(NOTHING)
-        self._signer.clear()
         self._signer.seal_large_file(own.status.st_size, own.blocks, merged.blocks)
         self._reader.note(own.status, own.status.st_size)
         self._signer.add_entry_or_root(item.root, item.path, item.name)

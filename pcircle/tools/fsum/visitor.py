@@ -60,18 +60,14 @@ class SumVisitor(Visitor[SignedPart]):
 
     def __init__(
         self,
-        plan: SumPlan,
-        counters: SumCounters,
-        signer: Signer,
         reader: EntryReader,
-        ledger: Ledger | None,
-        lists: Lists | None,
-        log: ActionLog | None,
+        ledger: Ledger | None = None,
+        lists: Lists | None = None,
+        log: ActionLog | None = None,
     ) -> None:
-        self._plan = plan
-        self._counters = counters
-        self._signer = signer
         self._reader = reader
+        self._plan, self._counters, self._signer = reader.plan, reader.counters, reader.signer
+        plan = self._plan
         self._ledger = ledger
         self._lists = lists
         self._log = log
@@ -321,12 +317,11 @@ class SumTask(WalkTask[Item, SumResult]):
         self._sink = None if self._ledger is None else self._ledger.sink
         reader = EntryReader(plan, self.counters, self._signer)
         self.directories: Directories = plan.reach(is_first=first is None)
-        counted, signer = self.counters, self._signer
         log = plan.action_log(rank)
-        self._visitor = SumVisitor(plan, counted, signer, reader, self._ledger, lists, log)
-        self._large = LargeFileSigner(plan, self.directories, counted, reader, signer, log)
+        self._visitor = SumVisitor(reader, self._ledger, lists, log)
+        self._large = LargeFileSigner(reader, self.directories, log)
         self._walker = Walker(
-            self._visitor, plan.scope, self.directories, None, counted, rank, lists
+            self._visitor, plan.scope, self.directories, None, self.counters, rank, lists
         )
 
     def beside(self, number: int) -> SumTask:
@@ -344,11 +339,8 @@ class SumTask(WalkTask[Item, SumResult]):
             return self._sink.process(item, context)
         if isinstance(item, Tree | Batch | Portion):
             walked = self.walked(item, context)
-            return (
-                walked
-                if walked is None or isinstance(walked, list)
-                else SumResult({item.slot: walked})
-            )
+            is_result = isinstance(walked, SignedPart)
+            return SumResult({item.slot: walked}) if is_result else walked
         self._signer.clear()
         if isinstance(item, FileChunk):
             return self._large.chunk(item, context)
