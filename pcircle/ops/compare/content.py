@@ -143,10 +143,7 @@ def _read_block(side: int, fds: Fds, view: memoryview, offset: int) -> int:
 
 def _read_whole(fd: int, view: memoryview, offset: int) -> int:
     done = 0
-    while done < len(view):
-        count = os.preadv(fd, [view[done:]], offset + done)
-        if not count:
-            break
+    while done < len(view) and (count := os.preadv(fd, [view[done:]], offset + done)):
         done += count
     return done
 

@@ -97,11 +97,9 @@ class DetailComparer:
 
     def needs_open(self, statuses: tuple[Status, Status]) -> bool:
         """Return whether two files must be opened for the requested fields."""
-        if self.fields & FLAGS:
+        if self.fields & (FLAGS | STRIPE):
             return True
-        if self.fields & HOLES and any(map(_may_have_holes, statuses)):
-            return True
-        return bool(self.fields & STRIPE)
+        return bool(self.fields & HOLES) and any(map(_may_have_holes, statuses))
 
     def compare_open(self, fds: Fds, statuses: tuple[Status, Status]) -> int:
         """Compare the fields that need open files. Raises OSError with the side of the error."""
@@ -156,10 +154,10 @@ class DetailComparer:
         )
         if lists and not listing:
             values += read_attributes(path, xattr=False, lists=lists, follow=follow)
-        found: list[tuple[str, bytes]] = []
-        for name, value in sorted(values):
-            found.append((name, self._entries(value) if name in (ACCESS, DEFAULT) else value))
-        return found
+        return [
+            (name, self._entries(value) if name in (ACCESS, DEFAULT) else value)
+            for name, value in sorted(values)
+        ]
 
     def _entries(self, access: bytes) -> bytes:
         """Return an access control list in comparable form, with names if requested."""

@@ -124,21 +124,17 @@ class StatusComparer:
             and (not self._fields & RDEV or _are_same_devices(a, b, count))
         ):
             return {}
-        found = {}
-        differences = self.differences
-        for place, (x, y) in enumerate(zip(a.rows(count), b.rows(count), strict=True)):
-            different = differences(x, y)
-            if different:
-                found[place] = different
-        return found
+        return self._compare_rows(a, b, count)
 
     def compare_directories(self, a: Table, b: Table, count: int) -> dict[int, int]:
         """Return the differences like `compare_blocks`, but of directories; sizes are ignored."""
         if all(a.agrees(b, name, count) for name in self._columns if name != "size"):
             return {}
-        rows = enumerate(zip(a.rows(count), b.rows(count), strict=True))
-        found = ((place, self.differences(x, y)) for place, (x, y) in rows)
-        return {place: different for place, different in found if different}
+        return self._compare_rows(a, b, count)
+
+    def _compare_rows(self, a: Table, b: Table, count: int) -> dict[int, int]:
+        found = map(self.differences, a.rows(count), b.rows(count))
+        return {place: different for place, different in enumerate(found) if different}
 
     def _is_time(self, a_ns: int, b_ns: int, a: Status, b: Status) -> bool:
         if self._window_ns is not None:

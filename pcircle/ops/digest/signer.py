@@ -28,6 +28,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import IO, Protocol, TypeAlias, TypeVar
 
@@ -43,7 +44,6 @@ PART = struct.Struct(">QQ")
 
 _FILE = struct.Struct(">5sQ")
 _READ_BYTES = 512 << 10
-_SPACE = "cannot {} digests in the temporary directory: {}"
 _HOLES_PER_UPDATE = 4096
 
 
@@ -299,17 +299,13 @@ class Signer:
         """
         if not done.spilled:
             return done
-        try:
+        with _storage_errors("read"):
             runs = self._store.load(Runs(done.runs, done.spilled))
-        except OSError as error:
-            raise StoppedEarly(_SPACE.format("read", error.strerror)) from error
         return _with(done, runs, done.signed, done.blocks)
 
     def _add(self, a: Runs, b: Runs) -> Runs:
-        try:
+        with _storage_errors("keep"):
             return self._store.add(a, b)
-        except OSError as error:
-            raise StoppedEarly(_SPACE.format("keep", error.strerror)) from error
 
     def finish_directory(
         self, root: int, path: bytes, done: D, merged: D, visit: EntriesCallback | None = None
@@ -319,10 +315,8 @@ class Signer:
         `visit` is called with the entries in order. Raises ValueError if a name occurs twice, and
         StoppedEarly if entries cannot be read.
         """
-        try:
+        with _storage_errors("read"):
             digest, _ = self._store.digest(Runs(merged.runs, merged.spilled), visit)
-        except OSError as error:
-            raise StoppedEarly(_SPACE.format("read", error.strerror)) from error
         runs = Runs((self.pack_directory(root, path, digest),))
         return _with(done, runs, merged.signed + 1, b"")
 
@@ -372,14 +366,20 @@ class Signer:
 
 
 def _with(done: D, runs: Runs, signed: int, blocks: bytes) -> D:
-    changes = {
-        "runs": runs.in_memory,
-        "spilled": runs.spilled,
-        "signed": signed,
-        "blocks": blocks,
-    }
-    changed: D = msgspec.structs.replace(done, **changes)  # type: ignore[type-var]
+    changed: D = msgspec.structs.replace(  # type: ignore[type-var]
+        done, runs=runs.in_memory, spilled=runs.spilled, signed=signed, blocks=blocks
+    )
     return changed
+
+
+@contextmanager
+def _storage_errors(doing: str) -> Iterator[None]:
+    """Raise StoppedEarly if the temporary directory cannot store or return digests."""
+    try:
+        yield
+    except OSError as error:
+        text = f"cannot {doing} digests in the temporary directory: {error.strerror}"
+        raise StoppedEarly(text) from error
 
 
 MAX_MEMORY_BYTES = 16 << 20
@@ -480,8 +480,7 @@ class RunStore:
         in_memory = merge_runs(a.in_memory, b.in_memory)
         spilled = a.spilled + b.spilled
         if sum(map(len, in_memory)) > self._max_memory_bytes:
-            lot = b"".join(in_memory)
-            return Runs((), (*spilled, (self._spill(lot), len(lot))))
+            return Runs((), (*spilled, self._spill(b"".join(in_memory))))
         return Runs(in_memory, spilled)
 
     def load(self, runs: Runs) -> Runs:
@@ -526,13 +525,14 @@ class RunStore:
             discard(self._file)
             self._file = None
 
-    def _spill(self, lot: bytes) -> int:
+    def _spill(self, lot: bytes) -> tuple[int, int]:
+        """Store a run, and return its offset and length."""
         with self._lock:
             offset = self._end
-            self._write(lot, offset)
+            write_at(self._fd(), lot, offset)
             self._end += len(lot)
             self._live_runs += 1
-            return offset
+            return offset, len(lot)
 
     def _fd(self) -> int:
         """Return the descriptor of the temporary file, which is created for the first run."""
@@ -542,15 +542,12 @@ class RunStore:
             self._file = tempfile.TemporaryFile(prefix="pcircle-runs-", buffering=0)  # noqa: SIM115
         return self._file.fileno()
 
-    def _write(self, lot: bytes, offset: int) -> None:
-        write_at(self._fd(), lot, offset)
-
     def _sort(self, offset: int, length: int) -> None:
         """Sort a spilled run in place."""
         lot = b"".join(self._parts(offset, length))
         entries = sorted(iter_entries(lot, self._size))
         del lot
-        self._write(b"".join([packed for _, packed in entries]), offset)
+        write_at(self._fd(), b"".join([packed for _, packed in entries]), offset)
 
     def _parts(self, offset: int, length: int) -> Iterator[bytes]:
         fd = self._fd()
