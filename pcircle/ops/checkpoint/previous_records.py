@@ -65,11 +65,11 @@ T = TypeVar("T")
 
 def temporary_name_matcher(tokens: Sequence[bytes]) -> Callable[[bytes], bool]:
     """Return a predicate that is true for temporary names with one of these tokens."""
-    fullmatch = re.compile(_TEMPORARY).fullmatch
+    fullmatch, known = re.compile(_TEMPORARY).fullmatch, frozenset(tokens)
 
     def is_temporary(name: bytes) -> bool:
         match = fullmatch(name)
-        return match is not None and match[1] in tokens
+        return match is not None and match[1] in known
 
     return is_temporary
 
@@ -249,7 +249,8 @@ class PreviousRecords:
 
     def __init__(self, plan: JournalPlan, keys: RecordKeys) -> None:
         self._keys = keys
-        self._stale = frozenset(plan.stale)
+        self.is_stale: Callable[[bytes], bool] = temporary_name_matcher(plan.stale)
+        """Return whether a name is a temporary name of a previous run."""
         self._fd = os.open(plan.path, OPEN_DIRECTORY_FOLLOW)
         self._journals: dict[tuple[int, int], int] = {}  # open journals, least recently used first
         from pcircle.ops.checkpoint.index import RecordIndex  # only resumed copies need the index
@@ -317,11 +318,6 @@ class PreviousRecords:
     def names(self, names: Sequence[bytes]) -> bytes:
         """Return the concatenated hashes of names."""
         return self._keys.names(names)
-
-    def is_stale(self, name: bytes) -> bool:
-        """Return whether a name is a temporary name of a previous run."""
-        match = re.fullmatch(_TEMPORARY, name)
-        return match is not None and match[1] in self._stale
 
     def is_started(self, root: int, path: bytes, name: bytes) -> bool:
         """Return whether a temporary file belongs to a large file and can be resumed."""

@@ -42,7 +42,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum, auto
 
 import msgspec
@@ -358,24 +358,16 @@ def _set_times(directory: bytes, before: os.stat_result) -> None:
 @contextmanager
 def _temporarily_writable(directory: bytes, before: os.stat_result) -> Iterator[None]:
     """Temporarily grant the owner all permissions and clear inode flags that forbid changes."""
-    fd = -1
-    with suppress(PermissionError):  # this job sets no flags on unreadable directories
-        fd = os.open(directory, OPEN_DIRECTORY_FOLLOW)
-    try:
+    fd, mode = -1, stat.S_IMODE(before.st_mode)
+    with ExitStack() as stack:
+        with suppress(PermissionError):  # this job sets no flags on unreadable directories
+            fd = stack.enter_context(closing_fd(os.open(directory, OPEN_DIRECTORY_FOLLOW)))
         flags = read_flags(fd) if fd >= 0 else 0
-        lifted = flags & FORBIDDING and give_flags(fd, flags & ~FORBIDDING)
-        try:
-            os.chmod(directory, stat.S_IMODE(before.st_mode) | stat.S_IRWXU)
-            try:
-                yield
-            finally:
-                os.chmod(directory, stat.S_IMODE(before.st_mode))
-        finally:
-            if lifted:
-                give_flags(fd, flags)
-    finally:
-        if fd >= 0:
-            os.close(fd)
+        if flags & FORBIDDING and give_flags(fd, flags & ~FORBIDDING):
+            stack.callback(give_flags, fd, flags)
+        os.chmod(directory, mode | stat.S_IRWXU)
+        stack.callback(os.chmod, directory, mode)
+        yield
 
 
 # ---- lock ----------------------------------------------------------------------------------------

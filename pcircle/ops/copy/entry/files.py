@@ -254,14 +254,14 @@ class Copier:
             tries = 0 if sizes else tries + 1
             if tries == _MAX_TRIES:
                 count, sizes = count + 1, [-1]
-            if sizes and sizes[-1] < 0:
+            is_refused = bool(sizes) and sizes[-1] < 0
+            if is_refused:
                 del sizes[-1]
-                self._counts.add_files(len(sizes), sum(sizes))
+            self._counts.add_files(len(sizes), sum(sizes))
+            if is_refused:
                 self._copy_general(names[count - 1], source_fd, target_fd, remaining)
                 if remaining.failed and isinstance(remaining.failed[-1][2], TargetFullError):
                     break
-            else:
-                self._counts.add_files(len(sizes), sum(sizes))
             now_s = time.monotonic()
             if now_s > self._next_check_s:
                 if stop() or time_is_up():
@@ -301,26 +301,19 @@ class Copier:
         # Unless -n is given, hard-linked names are compared with existing entries only when
         # claimed.
         early = existing.stays or claimed or not linked
-        if (
-            existing.decides
-            and early
-            and self.context.skip_existing(source_fd, source, target_fd, name)
-        ):
+        names = source_fd, source, target_fd, name
+        if existing.decides and early and self.context.skip_existing(*names):
             return COPIED
         try:
             with error_context("open"):
-                outcome = self._opened_file(source_fd, source, target_fd, name, claimed, early)
+                outcome = self._opened_file(*names, claimed, early)
         except DestinationExistsError:
             self.skip(target_fd, name)
             return COPIED
         if isinstance(outcome, int):
             return outcome
         self._observers.copied(source, self._size)
-        counts = self._counts
-        counts.files += 1
-        counts.sized += 1
-        counts.bytes_found += self._size
-        counts.bytes_done += self._size
+        self._counts.add_files(1, self._size)
         return COPIED
 
     def _opened_file(

@@ -17,7 +17,6 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-import msgspec
 from msgspec.structs import replace
 
 from pcircle.core.encoding import show
@@ -82,9 +81,9 @@ def _through_link(root: CopyRoot) -> CopyRoot:
     if not os.path.islink(source):
         return root
     if root.kind == DIRECTORY:
-        return msgspec.structs.replace(root, source_holder=source, source_name=b"")
+        return replace(root, source_holder=source, source_name=b"")
     holder, name = os.path.split(os.path.realpath(source))
-    return msgspec.structs.replace(root, source_holder=holder, source_name=name)
+    return replace(root, source_holder=holder, source_name=name)
 
 
 def _status(path: bytes, *, follow: bool) -> os.stat_result | None:
@@ -206,9 +205,8 @@ def _refuse_kind(source: bytes, target: bytes, existing: os.stat_result | None) 
             f"cannot replace directory '{show(target)}' "
             f"with '{show(source)}', which is not a directory"
         )
-    if any(
-        status is not None and _kind(status.st_mode) == SPECIAL for status in (at_name, existing)
-    ):
+    kinds = [_kind(status.st_mode) for status in (at_name, existing) if status is not None]
+    if SPECIAL in kinds:
         raise UsageError(
             f"refusing to replace '{show(target)}': neither a regular file nor a symbolic link"
         )

@@ -11,8 +11,7 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-
-import msgspec
+from typing import TypeAlias
 
 from pcircle.core.errors import require
 from pcircle.fs.directories import HOLDER, join_path
@@ -30,14 +29,8 @@ from pcircle.walk.items import ANYWHERE, Batch, DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
-
-class _Names(msgspec.Struct, frozen=True):
-    """Completed names of a directory: counts before and after, and packed entries."""
-
-    names: Sequence[bytes]
-    before: Counts
-    after: Counts
-    entries: bytes
+_Names: TypeAlias = "tuple[Sequence[bytes], Counts, Counts, bytes]"
+"""Completed names of a directory: the names, counts before and after, and packed entries."""
 
 
 class EntryCopier(WorkerPart):
@@ -108,10 +101,8 @@ class EntryCopier(WorkerPart):
         for linked_name in linked:
             with suppress(OSError):
                 old = os.stat(linked_name.name, dir_fd=target_fd, follow_symlinks=False)
-                if (old.st_size, old.st_mtime_ns) == (
-                    linked_name.stamp.size,
-                    linked_name.stamp.modified.ns,
-                ):
+                stamp = linked_name.stamp
+                if (old.st_size, old.st_mtime_ns) == (stamp.size, stamp.modified.ns):
                     there.append(linked_name)
         return there
 
@@ -178,14 +169,11 @@ class EntryCopier(WorkerPart):
                     self._acting.actions.skipped(where.root, path, letter_of(mode))
 
     def _large_of(self, where: Where, name: bytes, size: int) -> items.LargeFileItem:
-        place, counters = where.place, self._counters
-        counters.ahead += 1
-        counters.ahead_bytes += size
-        names, expected = (where.path, name, name), self._copier.names.expected
-        large = items.LargeFileItem(
-            where.root, *names, where.weight, place, slot=where.slot, ahead_bytes=size
-        )
-        return msgspec.structs.replace(large, expected=expected) if expected else large
+        self._counters.ahead += 1
+        self._counters.ahead_bytes += size
+        own = (where.root, where.path, name, name, where.weight, where.place)
+        expected = self._copier.names.expected
+        return items.LargeFileItem(*own, slot=where.slot, ahead_bytes=size, expected=expected)
 
     # ---- reported at the end -----------------------------------------------
 
@@ -207,7 +195,7 @@ class EntryCopier(WorkerPart):
                 context.wait(where.slot)
                 return  # the names are recorded after verification
         if self._recorder is not None and names:
-            done = _Names(names, before, after, entries)
+            done = names, before, after, entries
             self._done.setdefault((where.root, where.path), []).append(done)
 
     def forget(self, root: int, path: bytes) -> None:
@@ -228,9 +216,9 @@ class EntryCopier(WorkerPart):
             done, self._done = self._done, {}
             for (root, path), batches in done.items():
                 made = self._sides.copy_mark(root, path)
-                for batch in batches:
-                    counts = named(of_names(len(batch.names), batch.before, batch.after))
-                    recorder.add_names(root, path, batch.names, counts, made, batch.entries)
+                for names, before, after, entries in batches:
+                    counts = named(of_names(len(names), before, after))
+                    recorder.add_names(root, path, names, counts, made, entries)
 
     # ---- roots -----------------------------------------------------------------
 
@@ -251,7 +239,10 @@ class EntryCopier(WorkerPart):
                 self._counters.take_back(settled)
                 self._accounts.fail(number, b"", None, error, context)
             else:
-                self._single_done(number, finished, before, context)
+                if self._disk is not None and finished:
+                    name = self._plan.roots[number].source_name
+                    where = Batch(number, HOLDER, b"", b"", 0.0, ANYWHERE)
+                    self._are_done(where, [name], before, context)
             self._counters.weight += item.weight * finished
             after = number + 1
             if after < item.end and (context.stopping or enough()):
@@ -280,14 +271,6 @@ class EntryCopier(WorkerPart):
         self._counters.resume(partial.counts)
         return True
 
-    def _single_done(
-        self, number: int, finished: bool, before: Counts, context: ItemContext[items.PartialResult]
-    ) -> None:
-        if self._disk is not None and finished:
-            name = self._plan.roots[number].source_name
-            where = Batch(number, HOLDER, b"", b"", 0.0, ANYWHERE)
-            self._are_done(where, [name], before, context)
-
     def _single(
         self, number: int, weight: float, context: ItemContext[items.PartialResult]
     ) -> bool:
@@ -298,9 +281,8 @@ class EntryCopier(WorkerPart):
             self._worker.enter(number, HOLDER, ANYWHERE, lease.fd)
             if root.kind == items.LINK:
                 self._copier.link(*names)
-                context.note(
-                    [items.Remark(root.source_shown, "is a symbolic link: copied as a link")]
-                )
+                text = "is a symbolic link: copied as a link"
+                context.note([items.Remark(root.source_shown, text)])
             elif root.kind == items.SPECIAL and self._plan.keep.special:
                 self._worker.copy_special(*names)
             elif root.kind != items.FILE:

@@ -35,6 +35,7 @@ from threading import Lock
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from pcircle.core.errors import require
 from pcircle.fs.directories import join_path
@@ -165,7 +166,7 @@ class HardLinks(WorkerPart):
             claimed = ClaimedNames(
                 where.root,
                 where.path,
-                msgspec.structs.replace(where.place, file_system=number),
+                replace(where.place, file_system=number),
                 b"\0".join(linked_name.name for linked_name in names),
                 tuple(linked_name.stamp for linked_name in names),
                 tuple(linked_name.names for linked_name in names),
@@ -210,23 +211,20 @@ class HardLinks(WorkerPart):
         record: Record,
     ) -> ClaimedNames | None:
         """Process the claimed names of one directory; return those that remain when time is up."""
-        where = group.root, group.path
-        weight_and_place = group.weight, group.place
         all_names = group.names.split(b"\0")
         for number, name in enumerate(all_names):
             at_once = not (context.is_stopping() or context.has_idle_workers())
             if at_once and number and time.monotonic() > until_s:
-                return msgspec.structs.replace(
+                return replace(
                     group,
                     names=b"\0".join(all_names[number:]),
                     stamps=group.stamps[number:],
                     counts=group.counts[number:],
                 )
+            where, stamp = (group.root, group.path, name), group.stamps[number]
             one = HardLinkedName(
-                *where, name, *weight_and_place, group.stamps[number], group.again, group.slot
+                *where, group.weight, group.place, stamp, group.again, group.slot, group.expected
             )
-            if group.expected:
-                one = msgspec.structs.replace(one, expected=group.expected)
             with self._lock:
                 due = self._claim(one, group.counts[number], context)
             if due is None:
@@ -252,7 +250,7 @@ class HardLinks(WorkerPart):
             linked = self.link(due, context)
             part = delta.take()
             if part is not NOTHING:
-                part = msgspec.structs.replace(part, epoch=due.epoch)
+                part = replace(part, epoch=due.epoch)
             # If the job is stopping, the link may be incomplete.
             if linked is not None and context.spawned == spawned and not context.is_stopping():
                 record(due, CopyResult({due.one.slot: part}), None)
@@ -266,12 +264,11 @@ class HardLinks(WorkerPart):
         if not context.is_stopping():
             record(due, CopyResult({due.one.slot: part}, done.cause), done)
         copy = copy_of(due.one, done)
-        done = msgspec.structs.replace(done, slots={due.one.slot: part})
+        done = replace(done, slots={due.one.slot: part})
         if copy is not None:
             self._made[_key(due.one)] = _CopiedName(due, copy, done)
         else:
-            with self._lock:
-                self._go_on(due, done, context)
+            self.first_ended(due, done, context)
         return part
 
     def publish(self, epoch: int, context: Context[Item]) -> None:
@@ -279,11 +276,8 @@ class HardLinks(WorkerPart):
         made, self._made = self._made, {}
         for copied in made.values():
             first, done = copied.first, copied.done
-            part = msgspec.structs.replace(done.slots[first.one.slot], epoch=epoch)
-            with self._lock:
-                self._go_on(
-                    first, msgspec.structs.replace(done, slots={first.one.slot: part}), context
-                )
+            part = replace(done.slots[first.one.slot], epoch=epoch)
+            self.first_ended(first, replace(done, slots={first.one.slot: part}), context)
 
     def _claim(
         self, one: HardLinkedName, names: int, context: Context[Item]
@@ -310,7 +304,9 @@ class HardLinks(WorkerPart):
         if copied is not None:
             due = _link(copied, one)
         elif made is not None and made.copy.source == one.stamp:
-            due = self._link_to(made, one)
+            first = made.first.one
+            seal = self._seal_of(made.done.slots[first.slot])
+            due = _link(CopiedInode(first, made.copy, seal=seal), one)
         else:
             context.hold()
             inode.waiting.append((context.ticket, one))
@@ -329,9 +325,9 @@ class HardLinks(WorkerPart):
     def first_ended(self, item: FirstName, merged: CopyResult, context: Context[Item]) -> None:
         """Continue with the waiting names after the copy was completed or failed."""
         with self._lock:
-            self._go_on(item, merged, context)
+            self._end_first(item, merged, context)
 
-    def _go_on(self, item: FirstName, merged: CopyResult, context: Context[Item]) -> None:
+    def _end_first(self, item: FirstName, merged: CopyResult, context: Context[Item]) -> None:
         key = _key(item.one)
         inode = require(self._inodes.get(key))
         waiting, inode.waiting = inode.waiting, []
@@ -390,12 +386,6 @@ class HardLinks(WorkerPart):
         alone = len(self._plan.roots) == 1 and not self._plan.follow
         if alone and inode.seen >= inode.names and inode.is_at_rest:
             self._inodes.forget(key)
-
-    def _link_to(self, made: _CopiedName, one: HardLinkedName) -> HardLinkItem:
-        """Return the item that links to a copy made by the current claim, in the same epoch."""
-        first = made.first.one
-        seal = self._seal_of(made.done.slots[first.slot])
-        return _link(CopiedInode(first, made.copy, seal=seal), one)
 
     def _seal_of(self, part: PartialResult) -> bytes:
         return b"" if self._signer is None else self._signer.seal_of(part)
@@ -601,22 +591,17 @@ class HardLinks(WorkerPart):
         with self._sides.sources.lease(one.root, one.path, one.place.source) as source:
             names = (source.fd, one.name, target_fd, name)
             found = os.stat(one.name, dir_fd=source.fd, follow_symlinks=plan.follow)
+            old = None
             if keeper is None:
                 old = self._copier.context.target.stays(*names)
             else:
-                old = _status(name, target_fd)
+                with suppress(FileNotFoundError):
+                    old = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
         if old is None or (keeper is not None and plan.is_ours(old)):
             return False
         if not self._is_copy(found, old, target_fd):
             raise DestinationExistsError
         return keeper is None
-
-
-def _status(name: bytes, directory_fd: int) -> os.stat_result | None:
-    """Return the status of a name, or None if it is free. Raises OSError."""
-    with suppress(FileNotFoundError):
-        return os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
-    return None
 
 
 def _key(one: HardLinkedName) -> Key:

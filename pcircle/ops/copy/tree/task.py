@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from pcircle.core.errors import require, require_type
 from pcircle.ops.checkpoint.journal import Counts, InodeRecord, Recorder
@@ -222,7 +223,7 @@ class CopyTask(WalkTask[Item, CopyResult]):
         if isinstance(own, CopyResult):
             done = self.merge(own, merged)
             if isinstance(item, HardLinkedName) and done.cause is not None:
-                done = msgspec.structs.replace(done, copy=None)  # there is no copy to link to
+                done = replace(done, copy=None)  # there is no copy to link to
             value: object = own
         else:
             value = require_type(PendingResult, own).value
@@ -240,20 +241,18 @@ class CopyTask(WalkTask[Item, CopyResult]):
         """Complete an item that has stored state for its join."""
         slot = slot_of(item)
         if isinstance(own.value, LargeFileState):
-            done = self._large.complete(
-                require_type(LargeFileItem, item), own.value, merged, context
-            )
+            large = require_type(LargeFileItem, item)
+            done = self._large.complete(large, own.value, merged, context)
             of_file = merged.slots.get(OF_FILE, NOTHING)
             part = PartialResult(of_file.counts, of_file.epoch)
             other_slots = {s: p for s, p in merged.slots.items() if s != OF_FILE}
             done = self.merge(done, CopyResult(other_slots))
             return self._with_part(done, slot, self._worker.delta.merge(own.part, part))
-        slots = CopyResult(merged.slots)
         if isinstance(own.value, ForwardedResult):
             return self._with_part(merged, slot, own.part)
         if isinstance(item, FirstName) and own.value:
             self._links.first_ended(item, merged, context)
-        return self._with_part(slots, slot, own.part)
+        return self._with_part(CopyResult(merged.slots), slot, own.part)
 
     def _with_part(self, done: CopyResult, slot: int, part: PartialResult) -> CopyResult:
         """Return a result with `part` added to that of its directory."""
@@ -261,12 +260,12 @@ class CopyTask(WalkTask[Item, CopyResult]):
             return done
         known = done.slots.get(slot, NOTHING)
         slots = {**done.slots, slot: self._worker.delta.merge(known, part)}
-        return msgspec.structs.replace(done, slots=slots)
+        return replace(done, slots=slots)
 
     def _since(self, done: CopyResult) -> CopyResult:
         """Return a result with the epoch from which it counts."""
         slots = {slot: self._visitor.since(part) for slot, part in done.slots.items()}
-        return msgspec.structs.replace(done, slots=slots)
+        return replace(done, slots=slots)
 
     def _record(self, item: Item, done: CopyResult, merged: CopyResult | None) -> None:
         """Record a complete item in the journal, if there is one."""
@@ -280,7 +279,7 @@ class CopyTask(WalkTask[Item, CopyResult]):
     def portable(self, result: CopyResult) -> CopyResult:
         portable = self._worker.delta.portable
         slots = {slot: portable(part) for slot, part in result.slots.items()}
-        return msgspec.structs.replace(result, slots=slots)
+        return replace(result, slots=slots)
 
     def abandon(self, item: Item, own: ItemState) -> None:
         value = own.value if isinstance(own, PendingResult) else own

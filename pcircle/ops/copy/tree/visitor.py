@@ -16,7 +16,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
 from msgspec.structs import replace
 
 from pcircle.fs.attributes.exposure import withdraw
@@ -77,9 +76,8 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
         self._counted = False  # whether the current directory is already counted as read
         self._in_place = False  # whether directories are completed by the item that read them
         self._began: Counts = ()  # counts at the start of the item
-        self._standing = (
-            previous_records.RecordedDirectory()
-        )  # earlier record of the current directory
+        # The earlier record of the current directory.
+        self._standing = previous_records.RecordedDirectory()
         self._floor = 0  # latest epoch of anything that the item has touched
         self._small = small_directories(worker)
         self.scan: DirectoryScan | None = None if self._small is None else SCAN
@@ -161,7 +159,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
         """Return the result of an item that has just ended, with the epoch of the item."""
         if self._recorder is None or part.epoch >= self._floor:
             return part
-        return msgspec.structs.replace(part, epoch=self._floor)
+        return replace(part, epoch=self._floor)
 
     def taken(self) -> PartialResult:
         delta = self._delta
@@ -594,7 +592,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
             return NOTHING
         part = self.merge(opened.part, self.taken())
         self._floor = max(self._floor, part.epoch)
-        return msgspec.structs.replace(part, runs=(), spilled=(), signed=0)
+        return replace(part, runs=(), spilled=(), signed=0)
 
     def leave(self, opened: Open[PartialResult], context: Context[Item]) -> PartialResult:
         """Complete a directory after its entries: set its attributes, sign and record it."""
@@ -615,7 +613,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
                 why = Changed(str(twice))
                 self._accounts.fail(*where, "sign directory", why, context, sized=True)
                 return self.lost(opened)
-            part = msgspec.structs.replace(signed, counts=part.counts, epoch=part.epoch)
+            part = replace(signed, counts=part.counts, epoch=part.epoch)
         self._account(opened)
         recorder = self._recorder
         if recorder is None:
@@ -702,7 +700,9 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
         if self._plan.existing.sync:
             with error_context("flush the copy of"):
                 sync_directory(lease.fd, searched=lease.searched)
-                self._sync_root(opened)
+                if not opened.path and own.created:
+                    with self._sides.targets.lease(opened.root, HOLDER) as holder:
+                        self._sides.sync_holder(HOLDER, holder)
 
     def _settle(self, lease: Lease, own: TargetDirectory) -> None:
         keep = self._plan.keep
@@ -718,9 +718,3 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
                 if keep.timestamps:  # a probe for free space may have changed them
                     times = own.source.st_atime_ns, own.source.st_mtime_ns
                     os.utime(target_fd, ns=times)
-
-    def _sync_root(self, opened: Open[PartialResult]) -> None:
-        """Sync the name of a newly created root."""
-        if not opened.path and opened.own.created:
-            with self._sides.targets.lease(opened.root, HOLDER) as holder:
-                self._sides.sync_holder(HOLDER, holder)
