@@ -57,13 +57,13 @@ def install() -> None:
         name: bytes,
         is_expected: Callable[[os.stat_result], bool],
         where: tuple[int, int],
-        digest: bytes,
         stop: Callable[[], bool],
+        digest: bytes,
     ) -> bool:
         offset, length = where
         if length and offset // length % ONE_IN == 0:
             corrupt(directory_fd, name, offset)
-        return read_range(self, directory_fd, name, is_expected, where, digest, stop)
+        return read_range(self, directory_fd, name, is_expected, where, stop, digest)
 
     Rereader.reads = reads  # type: ignore[method-assign]
     Rereader.has_range_digest = has_range_digest  # type: ignore[method-assign]

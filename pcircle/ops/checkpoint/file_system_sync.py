@@ -89,9 +89,8 @@ class SharedSync:
             if counts.ranks > 1:
                 time.sleep(self._gather_s)
             counts = counts.started()
-            numbers.write(
-                counts
-            )  # written first, because the flush does not cover data written later
+            # Written first, because the flush does not cover data written later.
+            numbers.write(counts)
             flush()
             numbers.write(counts.finished())
 

@@ -64,10 +64,8 @@ class HashSet:
                 raise _storage_error(error) from error
 
     def __bool__(self) -> bool:
-        known = self._sorted
-        return (
-            bool(self._unsorted) or self._fd is not None or (known is not None and len(known) > 0)
-        )
+        has_sorted = self._sorted is not None and len(self._sorted) > 0
+        return bool(self._unsorted) or self._fd is not None or has_sorted
 
     def contains(self, hashes: bytes) -> Array:
         """Return a boolean array that indicates, for each hash, whether it is in the set."""
@@ -113,9 +111,8 @@ class HashSet:
             merged = self._file()
             firsts: list[Array] = []
             for part in self._merge(self._fd):
-                firsts.append(
-                    part[-self._count % _BLOCK :: _BLOCK].copy()
-                )  # copied, because a view would retain the part
+                # Copied, because a view would retain the part.
+                firsts.append(part[-self._count % _BLOCK :: _BLOCK].copy())
                 write_all(merged, part.tobytes())
                 self._count += len(part)
             os.ftruncate(self._fd, 0)

@@ -86,9 +86,8 @@ class IndexBuilder:
 
     def _spill(self) -> None:
         if self._fd is None:
-            with suppress(
-                FileNotFoundError
-            ):  # it exists if a run was killed between the next two calls
+            # It exists if a run was killed between the next two calls.
+            with suppress(FileNotFoundError):
                 os.unlink(_RUNS, dir_fd=self._directory_fd)
             self._fd = os.open(_RUNS, CREATE_FILE_READABLE, 0o600, dir_fd=self._directory_fd)
             os.unlink(_RUNS, dir_fd=self._directory_fd)

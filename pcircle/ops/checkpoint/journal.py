@@ -94,9 +94,8 @@ class JournalTail:
     def locked(self) -> Iterator[TailState]:
         """Lock the tail and yield its state; changes of the state are stored. Raises OSError."""
         if not self._was_joined:
-            from pcircle.ops.checkpoint.shared_board import (
-                SharedBoard,  # not needed by a single rank
-            )
+            # A single rank does not need it.
+            from pcircle.ops.checkpoint.shared_board import SharedBoard
 
             self._was_joined = True
             with suppress(OSError):
@@ -502,11 +501,8 @@ class Journal:
             except OSError as error:
                 if error.errno not in _NOT_SUPPORTED:
                     self._used_of_share += until - tail.bytes
-                    if (
-                        not self._is_used
-                        or self._used_of_share > share
-                        or until > tail.reserved_bytes
-                    ):
+                    has_share = self._is_used and self._used_of_share <= share
+                    if not has_share or until > tail.reserved_bytes:
                         raise
                     return
             tail.reserved_bytes = ahead

@@ -248,7 +248,7 @@ class PreviousRecords:
     """Looks up the work of previous runs. Raises OSError if the index is unreadable."""
 
     def __init__(self, plan: JournalPlan, keys: RecordKeys) -> None:
-        self._keys = keys
+        self.keys = keys
         self.is_stale: Callable[[bytes], bool] = temporary_name_matcher(plan.stale)
         """Return whether a name is a temporary name of a previous run."""
         self._fd = os.open(plan.path, OPEN_DIRECTORY_FOLLOW)
@@ -259,7 +259,7 @@ class PreviousRecords:
 
     def subtrees(self, root: int, path: bytes) -> list[SubtreeRecord]:
         """Return the records of a complete directory and its subtree, at most one per run."""
-        return list(self._of(SubtreeRecord, self._keys.directory(root, path)))
+        return list(self._of(SubtreeRecord, self.keys.directory(root, path)))
 
     def partial(
         self, root: int, path: bytes, trust: Callable[[NamesRecord], bool] | None = None
@@ -270,7 +270,7 @@ class PreviousRecords:
         have a name in common, only those of the latest run are used, so that no name counts twice.
         """
         runs: dict[int, list[RecordLocation]] = {}
-        for location in self._index.locations(self._keys.directory(root, path)):
+        for location in self._index.locations(self.keys.directory(root, path)):
             runs.setdefault(location.run, []).append(location)
         partial = CompletedNames()
         for _, locations in sorted(runs.items(), reverse=True):
@@ -286,7 +286,7 @@ class PreviousRecords:
 
     def is_created(self, root: int, path: bytes) -> bool:
         """Return whether a previous run created the directory, or was about to create it."""
-        return any(self._of(CreatedDirectoryRecord, self._keys.directory(root, path)))
+        return any(self._of(CreatedDirectoryRecord, self.keys.directory(root, path)))
 
     def started_files(
         self, root: int, path: bytes, name: bytes, own: bytes
@@ -296,7 +296,7 @@ class PreviousRecords:
         A copy has a temporary name of a previous run, or the final name `own` if it was written in
         place.
         """
-        key = self._keys.file(root, path, name)
+        key = self.keys.file(root, path, name)
         parts = list(self._of(RangeRecord, key))
         start_counts = Counter(
             started.temporary for started in self._of(StartedFileRecord, key) if started.key == key
@@ -313,15 +313,11 @@ class PreviousRecords:
 
     def inodes(self, file_system: int, inode: int) -> Iterator[InodeRecord]:
         """Yield the copies of an inode with several names, at most one per run."""
-        return self._of(InodeRecord, self._keys.inode(file_system, inode))
-
-    def names(self, names: Sequence[bytes]) -> bytes:
-        """Return the concatenated hashes of names."""
-        return self._keys.names(names)
+        return self._of(InodeRecord, self.keys.inode(file_system, inode))
 
     def is_started(self, root: int, path: bytes, name: bytes) -> bool:
         """Return whether a temporary file belongs to a large file and can be resumed."""
-        return any(self._of(StartedFileRecord, self._keys.file(root, path, name)))
+        return any(self._of(StartedFileRecord, self.keys.file(root, path, name)))
 
     def release(self) -> None:
         """Close all files; later lookups find nothing."""

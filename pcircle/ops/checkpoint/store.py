@@ -470,11 +470,8 @@ class CheckpointLock:
                 self._write()
 
     def _read(self) -> LockRecord | None:
-        data = self._checkpoint.read(b"lock")
-        if not data:
-            return None
         try:
-            return msgspec.json.decode(data, type=LockRecord)
+            return msgspec.json.decode(self._checkpoint.read(b"lock"), type=LockRecord)
         except msgspec.DecodeError:
             return None
 

@@ -26,7 +26,7 @@ from pcircle.fs.entry_errors import Changed
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.sorting import RUN_BYTES, Sorter
 from pcircle.fs.stats import StatusRow
-from pcircle.ops.compare.fields import CONTENT, CTIME, KIND, MTIME, NOTHING, RDEV, SIZE, TARGET
+from pcircle.ops.compare.fields import CONTENT, CTIME, KIND, MTIME, RDEV, SIZE, TARGET
 from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.ops.digest import digests
 from pcircle.ops.digest.manifest import (
@@ -118,18 +118,10 @@ class DigestComparer:
 
         Raises OSError. If `stop` returns true, reading ends early and the result is meaningless.
         """
-        if stat.S_ISLNK(row.st_mode):
-            target = os.readlink(name, dir_fd=fd)
-            return fields & TARGET * (digests.link_digest(self._algorithm, target) != entry.digest)
-        if stat.S_ISREG(row.st_mode):
-            if not fields & CONTENT:
-                return NOTHING
-            if row.st_size != entry.size:
-                return CONTENT
-            return CONTENT * (self._digest_file(name, fd, stop) != entry.digest)
-        return fields & RDEV * (
-            digests.node_digest(self._algorithm, row.st_mode, row.st_rdev) != entry.digest
-        )
+        field = {stat.S_IFLNK: TARGET, stat.S_IFREG: CONTENT}.get(stat.S_IFMT(row.st_mode), RDEV)
+        if field == CONTENT and (not fields & CONTENT or row.st_size != entry.size):
+            return fields & CONTENT
+        return fields & field * (self._digest(name, fd, row, stop) != entry.digest)
 
     def entry(
         self, name: bytes, fd: int, row: StatusRow, stop: Callable[[], bool]
@@ -139,14 +131,15 @@ class DigestComparer:
         Raises OSError.
         """
         size = row.st_size if stat.S_ISREG(row.st_mode) or stat.S_ISLNK(row.st_mode) else 0
-        if stat.S_ISLNK(row.st_mode):
-            digest = digests.link_digest(self._algorithm, os.readlink(name, dir_fd=fd))
-        elif stat.S_ISREG(row.st_mode):
-            digest = self._digest_file(name, fd, stop)
-        else:
-            digest = digests.node_digest(self._algorithm, row.st_mode, row.st_rdev)
-        times = row.st_mtime_ns, row.st_ctime_ns
+        digest, times = self._digest(name, fd, row, stop), (row.st_mtime_ns, row.st_ctime_ns)
         return ManifestEntry(name, digests.kind_byte(row.st_mode), digest, size, *times)
+
+    def _digest(self, name: bytes, fd: int, row: StatusRow, stop: Callable[[], bool]) -> bytes:
+        if stat.S_ISLNK(row.st_mode):
+            return digests.link_digest(self._algorithm, os.readlink(name, dir_fd=fd))
+        if stat.S_ISREG(row.st_mode):
+            return self._digest_file(name, fd, stop)
+        return digests.node_digest(self._algorithm, row.st_mode, row.st_rdev)
 
     def _digest_file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bytes:
         with closing_fd(self.open(name, OPEN_FILE, dir_fd=directory_fd)) as fd:

@@ -26,9 +26,8 @@ from pcircle.ops.digest.manifest import (
     SectionWriter,
     unpack_entry,
 )
-from pcircle.tools.fsum.plan import Difference, Item, SumCounters, SumPlan, SumResult
+from pcircle.tools.fsum.plan import Difference, SumCounters, SumPlan, SumResult
 from pcircle.walk.globs import Chooser
-from pcircle.walk.items import Batch, Gather, Tree
 from pcircle.walk.segments import Sink
 
 
@@ -47,7 +46,9 @@ class Ledger:
         counters: SumCounters,
         first: Ledger | None = None,
     ) -> None:
-        self.sink: Sink[SumResult] | None = first.sink if first is not None else _sink(plan, rank)
+        self.sink: Sink[SumResult] | None = None if first is None else first.sink
+        if first is None and plan.parts is not None:
+            self.sink = Sink(plan.parts, rank, plan.ranks, SumResult, unwritable)
         self.old: Manifest | None = None if plan.against is None else Manifest(plan.against)
         self._plan = plan
         self.signer = signer
@@ -143,10 +144,6 @@ class Ledger:
         return sum(self.files_of(join_path(path, inner.name), inner) for inner in section)
 
     # ---- directories -----------------------------------------------------------
-
-    def begin(self, items: Iterable[Tree | Batch]) -> Iterable[Item]:
-        """Return the first items of a job, wrapped in a `Gather` if a manifest is written."""
-        return items if self.sink is None else [Gather(tuple(items))]
 
     @contextmanager
     def page(
@@ -287,11 +284,6 @@ class Page:
 def has_rotted(old: ManifestEntry, new: ManifestEntry) -> bool:
     """Return whether the content of a file differs although its size and times are unchanged."""
     return (old.kind, *old[3:6]) == (b"f", *new[3:6]) and old.digest != new.digest
-
-
-def _sink(plan: SumPlan, rank: int) -> Sink[SumResult] | None:
-    """Return the sink for the sections of a new manifest, or None if there is none."""
-    return None if plan.parts is None else Sink(plan.parts, rank, plan.ranks, SumResult, unwritable)
 
 
 def unwritable(error: OSError) -> StoppedEarly:

@@ -34,6 +34,7 @@ from pcircle.walk.items import (
     UNREACHED,
     Batch,
     DirectoryIdentity,
+    Gather,
     Portion,
     Tree,
     handed_back,
@@ -156,11 +157,11 @@ class SumVisitor(Visitor[SignedPart]):
         only = opened.only
         if only is None:
             return None
-        if not only.is_range:
-            from pcircle.fs.lists import groups
+        if only.is_range:
+            return (group.name for group in require(self._lists).below(only))
+        from pcircle.fs.lists import groups  # imported late: few runs use a path list
 
-            return (group.name for group in groups(only.text, 0, len(only.text)))
-        return (group.name for group in require(self._lists).below(only))
+        return (group.name for group in groups(only.text, 0, len(only.text)))
 
     def failed(self, opened: Open[SignedPart], error: OSError, context: Context[object]) -> None:
         if opened.place is UNREACHED:  # the directory was not reached
@@ -204,11 +205,9 @@ class SumVisitor(Visitor[SignedPart]):
         for name in names.links:
             if self._one(where, name, self._reader.link, fd, context):
                 self._counters.links += 1
-                self._counters.sized += 1
         for name in names.specials:
             if self._one(where, name, self._reader.node, fd, context):
                 self._counters.special += 1
-                self._counters.sized += 1
         files = names.files
         enough = context.time_limit()
         if files and self._log is None and not self._plan.detailed and where.path != HOLDER:
@@ -276,6 +275,7 @@ class SumVisitor(Visitor[SignedPart]):
         except OSError as error:
             self._reader.fail(where.root, join_path(where.path, name), None, error, context)
             return False
+        self._counters.sized += 1
         self._signer.add_entry_or_root(where.root, where.path, name)
         if self._log is not None:
             self._log.entry("sign", where.root, where.path, name)
@@ -328,7 +328,7 @@ class SumTask(WalkTask[Item, SumResult]):
         return SumTask(self._plan, self.rank, self.lists, self)
 
     def seed(self) -> Iterable[Item]:
-        return self._roots() if self._ledger is None else self._ledger.begin(self._roots())
+        return self._roots() if self._sink is None else [Gather(tuple(self._roots()))]
 
     def _roots(self) -> Iterator[Tree | Batch]:
         only = None if self.lists is None else [part.listed for part in self.lists.parts]

@@ -15,6 +15,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import compress
 
 from pcircle.core.encoding import show
 from pcircle.fs.attributes.acls import ACCESS, DEFAULT, drop_default, may_have_default
@@ -92,18 +93,10 @@ class AttributeCopier:
         self._owner: tuple[int, int] | None = None  # owner of the directory and of new files in it
         self._target_fd = -1
         self._listing: dict[int, bool] = {}  # by device: whether listxattr reports ACLs
-        self._too_large: dict[
-            int, int
-        ] = {}  # by device: size of a file's attributes that did not fit
-        self._demanded = {
-            kind
-            for kind, demanded in (
-                (XATTR, keep.xattr_demanded),
-                (ACL, keep.acl_demanded),
-                (STRIPE, keep.stripe_demanded),
-            )
-            if demanded
-        }
+        # By device: size of a file's attributes that did not fit.
+        self._too_large: dict[int, int] = {}
+        demanded = keep.xattr_demanded, keep.acl_demanded, keep.stripe_demanded
+        self._demanded = set(compress((XATTR, ACL, STRIPE), demanded))
 
     def enter(
         self, target_fd: int, *, bare: bool = False, made: os.stat_result | None = None
@@ -224,13 +217,8 @@ class AttributeCopier:
 
         The link is accessed by name, which is safe because no other user can change the name.
         """
-        settle_link_at(
-            name,
-            target_fd,
-            status,
-            self._keep,
-            owned=self.owner_of_made() == (status.st_uid, status.st_gid),
-        )
+        owned = self.owner_of_made() == (status.st_uid, status.st_gid)
+        settle_link_at(name, target_fd, status, self._keep, owned=owned)
 
     def account(self, refused: Sequence[AttributeLoss], target_fd: int) -> None:
         """Count lost attributes like `lose`; raise TargetFullError if the file system is full."""

@@ -138,8 +138,8 @@ class Rereader:
         name: bytes,
         is_expected: Callable[[os.stat_result], bool],
         where: tuple[int, int],
-        digest: bytes,
         stop: Callable[[], bool],
+        digest: bytes,
     ) -> bool:
         """Return whether the range `where`, given as (offset, length), has the expected digest.
 

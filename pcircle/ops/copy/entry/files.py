@@ -174,9 +174,8 @@ class PlainCopier:
 _MAX_TRIES = 3  # maximum number of successive calls that signals may interrupt
 _CHECK_INTERVAL_S = 0.02  # time between checks for a stop of the job or the end of its time slice
 _CHUNK_SPLIT_S = 0.25
-_REACH = (
-    os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-)  # for opening an unfinished copy
+# For opening an unfinished copy.
+_REACH = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 COPIED, LARGE, LINKED = range(3)
 """The outcomes of `Copier.file`."""

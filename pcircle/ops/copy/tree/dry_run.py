@@ -49,9 +49,9 @@ from pcircle.ops.copy.tree.items import (
 from pcircle.ops.copy.tree.selection import (
     SpecialFileSkipper,
     below,
+    first_items,
     not_copied,
     refuse_cycle,
-    seed_listed,
     siblings_of,
 )
 from pcircle.ops.copy.tree.waiting_copies import ItemLimits, limits_of
@@ -96,18 +96,7 @@ class DryTask(Task[Item, CopyResult]):
         self._targets.close()
 
     def seed(self) -> list[Item]:
-        roots = self._plan.roots
-        if self._lists is not None:
-            return list(seed_listed(self._plan, self._lists, self.counters))
-        weight = 1.0 / len(roots)
-        self.counters.found += len(roots)
-        self.counters.scans_due += sum(root.kind == DIRECTORY for root in roots)
-        return [
-            Tree(number, b"", weight)
-            if root.kind == DIRECTORY
-            else SingleRoots(number, number + 1, weight)
-            for number, root in enumerate(roots)
-        ]
+        return list(first_items(self._plan, self._lists, self.counters))
 
     def process(self, item: Item, context: Context[Item]) -> DryState:
         own = self._do(item, context)
@@ -132,8 +121,9 @@ class DryTask(Task[Item, CopyResult]):
         elif isinstance(item, Portion):
             self._walker.portion(item, context)
         elif isinstance(item, SingleRoots):
-            self._visitor.single(item.first, context)
-            self.counters.weight += item.weight
+            for number in range(item.first, item.end):
+                self._visitor.single(number, context)
+                self.counters.weight += item.weight
         return CopyResult()
 
     def join(

@@ -33,7 +33,7 @@ from pcircle.ops.copy.tree.items import (
     Item,
     LargeFileItem,
 )
-from pcircle.ops.copy.tree.resume import take_up, usable
+from pcircle.ops.copy.tree.resume import temporary_of, usable, without
 from pcircle.ops.copy.tree.worker import WorkerPart
 from pcircle.runtime import Context
 
@@ -127,14 +127,18 @@ class LargeFileCopier(WorkerPart):
             begun = [(record, usable(self._signer, parts)) for record, parts in begun]
         if not begun:
             return None, ()
-        names = source_fd, source, target_fd, name
-        found = take_up(self._copier, begun, names, self._grid, self._plan.stamp)
-        if not found:
-            return None, ()
-        status, creation, _, ranges = found
+        with self._copier.opened(source_fd, source) as (fd, status):
+            found = temporary_of(begun, self._plan.stamp(status), target_fd, name)
+            if found is None:
+                return None, ()
+            written, made, parts = found
+            unit_bytes = self._copier.layouts.unit_bytes_by_name(fd, target_fd, written)
+            ranges = without(self._grid(fd, status, unit_bytes), parts)
+            names = written, name
+            resumed = self._copier.resume_file((fd, status), ranges, made, names, target_fd)
+            resumed[1].unit_bytes = unit_bytes
         self._counters.resumed_bytes += status.st_size - sum(length for _, length in ranges)
-        parts = next(parts for record, parts in begun if record.temporary == creation.written)
-        return found, parts
+        return resumed, parts
 
     def _record(self, item: LargeFileItem, begun: StartedFile) -> None:
         status, creation, identity, _ = begun

@@ -49,9 +49,8 @@ from pcircle.ops.checkpoint.store import (
 )
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import path_of
-from pcircle.ops.copy.entry.files import Copier
 from pcircle.ops.copy.entry.settings import Stamp
-from pcircle.ops.copy.entry.target import FULL, StartedFile
+from pcircle.ops.copy.entry.target import FULL
 from pcircle.ops.copy.tree.counters import totals
 from pcircle.ops.copy.tree.directory import Sides
 from pcircle.ops.copy.tree.items import DIRECTORY, FILE, CopyPlan, CopyRoot, Remark, is_in_copy
@@ -294,13 +293,11 @@ class PreviousRun:
         self,
         plan: CopyPlan,
         resumed: previous_records.PreviousRecords,
-        keys: journal.RecordKeys,
         sides: Sides,
         signer: Signer | None,
     ) -> None:
         self.resumed = resumed
         self._plan = plan
-        self._keys = keys
         self._sides = sides
         self._signer = signer
 
@@ -324,7 +321,7 @@ class PreviousRun:
 
     def _keep_entries(self, record: journal.NamesRecord) -> bool:
         """Restore the signature entries of a record; return False if its names differ."""
-        keys, signer = self._keys, self._signer
+        keys, signer = self.resumed.keys, self._signer
         if signer is None:
             return True
         try:
@@ -395,7 +392,7 @@ def _list(
             names = [os.fsencode(entry.name) for entry in files]
             stale += filter(resumed.is_stale, names)
             # Directories are never among the recorded names.
-            listing.add(resumed.names(names))
+            listing.add(resumed.keys.names(names))
     return stale, listing
 
 
@@ -463,31 +460,6 @@ def without(
             cut += [(offset, min(stop, begin) - offset), (after, stop - after)]
         left = [(offset, length) for offset, length in cut if length > 0]
     return left
-
-
-def take_up(
-    copier: Copier,
-    begun: Sequence[tuple[journal.StartedFileRecord, list[journal.RangeRecord]]],
-    names: tuple[int, bytes, int, bytes],
-    divide: Callable[[int, os.stat_result, int], list[tuple[int, int]]],
-    stamp: Callable[[os.stat_result], Stamp],
-) -> StartedFile | None:
-    """Resume a large file; return None if the file must be started again.
-
-    `names` are the directories and names of source and target; `divide` returns the ranges to copy;
-    `stamp` is `CopyPlan.stamp`. Raises OSError as in `Copier.begin`.
-    """
-    source_fd, source, target_fd, name = names
-    with copier.opened(source_fd, source) as (fd, status):
-        found = temporary_of(begun, stamp(status), target_fd, name)
-        if found is None:
-            return None
-        written, made, parts = found
-        unit_bytes = copier.layouts.unit_bytes_by_name(fd, target_fd, written)
-        ranges = without(divide(fd, status, unit_bytes), parts)
-        taken = copier.resume_file((fd, status), ranges, made, (written, name), target_fd)
-        taken[1].unit_bytes = unit_bytes
-        return taken
 
 
 def usable(signer: Signer, parts: Sequence[journal.RangeRecord]) -> list[journal.RangeRecord]:

@@ -10,8 +10,8 @@ A repeated identity is a cycle. A link may also lead into the copy, which would 
 is read. Therefore the target of a link must not be inside any of the copies. A directory that is
 not a link is on the same side as its parent, so only links are checked.
 
-`seed_listed` returns the first items of a job that copies only the paths in a list. The listed
-entries form a tree. Each directory on the path of an entry is created if it is missing, is
+`first_items` returns the first items of a job. If it copies only the paths in a list, the listed
+entries form a tree: each directory on the path of an entry is created if it is missing, is
 completed like any other directory, and counts as an entry.
 
 Unless -a is given, FIFOs, sockets and devices in trees are skipped, and reported once per kind. A
@@ -24,6 +24,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
 from pcircle.fs.directories import HOLDER, Directories, Lease, directory_and_ancestors, join_path
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 _ONE = struct.Struct("<QQ")
+_BATCH_NAMES = 512  # maximum number of SRC files in one item
 
 
 def below(ancestors: bytes, place: DirectoryIdentity) -> bytes:
@@ -119,8 +121,29 @@ def siblings_of(plan: CopyPlan) -> Siblings:
     return siblings
 
 
-def seed_listed(plan: CopyPlan, lists: Lists, counters: CopyCounters) -> Iterator[Item]:
-    """Yield the first item for the listed paths of each root, and count the roots as found."""
+def first_items(plan: CopyPlan, lists: Lists | None, counters: CopyCounters) -> Iterator[Item]:
+    """Yield the first items of a job, and count the roots as found; `lists` may restrict the job.
+
+    Each directory is an item. Other roots are divided into items of at most `_BATCH_NAMES` roots.
+    """
+    if lists is not None:
+        yield from _listed_items(plan, lists, counters)
+        return
+    weight = 1.0 / len(plan.roots)
+    counters.found += len(plan.roots)
+    number = 0
+    for is_directory, group in groupby(plan.roots, lambda root: root.kind == DIRECTORY):
+        end = number + len(list(group))
+        if is_directory:
+            counters.scans_due += end - number
+            yield from (Tree(root, b"", weight) for root in range(number, end))
+        else:
+            for first in range(number, end, _BATCH_NAMES):
+                yield SingleRoots(first, min(first + _BATCH_NAMES, end), weight)
+        number = end
+
+
+def _listed_items(plan: CopyPlan, lists: Lists, counters: CopyCounters) -> Iterator[Item]:
     counters.found += len(lists.parts)
     for part in lists.parts:
         weight = 1.0 / len(lists.parts)

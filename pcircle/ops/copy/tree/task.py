@@ -34,7 +34,6 @@ from pcircle.ops.copy.entry.settings import Stamp
 from pcircle.ops.copy.tree.counters import FOUND, CopyCounters, has_failed, named
 from pcircle.ops.copy.tree.entries import EntryCopier
 from pcircle.ops.copy.tree.items import (
-    DIRECTORY,
     NOTHING,
     OF_FILE,
     ChunkVerification,
@@ -55,7 +54,7 @@ from pcircle.ops.copy.tree.items import (
 )
 from pcircle.ops.copy.tree.large_files import LargeFileCopier, LargeFileState
 from pcircle.ops.copy.tree.links import HardLinks, copy_of
-from pcircle.ops.copy.tree.selection import seed_listed
+from pcircle.ops.copy.tree.selection import first_items
 from pcircle.ops.copy.tree.visitor import CopyVisitor
 from pcircle.ops.copy.tree.waiting_copies import LONGEST_WAIT_S
 from pcircle.ops.copy.tree.worker import Worker
@@ -67,9 +66,6 @@ from pcircle.walk.walker import Walker, WalkTask
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
     from pcircle.ops.copy.tree.verify import Verifier
-
-
-_BATCH_NAMES = 512  # maximum number of SRC files in one item
 
 
 class ForwardedResult(msgspec.Struct, frozen=True):
@@ -131,24 +127,7 @@ class CopyTask(WalkTask[Item, CopyResult]):
             self.epoch_period_s: float = LONGEST_WAIT_S
 
     def seed(self) -> Iterator[Item]:
-        roots = self._worker.plan.roots
-        if self.lists is not None:
-            yield from seed_listed(self._worker.plan, self.lists, self._worker.counters)
-            return
-        weight = 1.0 / len(roots)
-        self._worker.counters.found += len(roots)
-        singles = 0
-        for number, root in enumerate(roots):
-            if root.kind == DIRECTORY:
-                self._worker.counters.scans_due += 1
-                yield Tree(number, b"", weight)
-            else:
-                singles += 1
-            here_ends = root.kind == DIRECTORY or number == len(roots) - 1
-            if singles and (here_ends or singles == _BATCH_NAMES):
-                end = number if root.kind == DIRECTORY else number + 1
-                yield SingleRoots(end - singles, end, weight)
-                singles = 0
+        return first_items(self._worker.plan, self.lists, self._worker.counters)
 
     # ---- one item --------------------------------------------------------------
 

@@ -191,7 +191,14 @@ class Verifier(WorkerPart):
         path = join_path(chunk.path, chunk.name)
         try:
             with self._sides.targets.lease(chunk.root, chunk.path) as lease:
-                read = self._reader_of(chunk, lease.fd, context.is_stopping)
+                read = partial(
+                    self._rereader.has_range_digest,
+                    lease.fd,
+                    chunk.temporary,
+                    lambda status: self._plan.identify(status) == chunk.target,
+                    (chunk.offset, chunk.length),
+                    context.is_stopping,
+                )
                 text = self._read_back(partial(read, item.digest))
                 if text == _COPIED_AGAIN:
                     self._copy_part_again(chunk, lease.fd, context)
@@ -216,19 +223,6 @@ class Verifier(WorkerPart):
             raise error
         if reached < chunk.offset + chunk.length:
             raise StopRereading
-
-    def _reader_of(
-        self, chunk: CopyChunk, directory_fd: int, stop: Callable[[], bool]
-    ) -> Callable[[bytes], bool]:
-        """Return a function that reads a chunk and returns whether it has a given digest."""
-        identify = self._plan.identify
-
-        def reads(digest: bytes) -> bool:
-            name, is_it = chunk.temporary, lambda status: identify(status) == chunk.target
-            where = chunk.offset, chunk.length
-            return self._rereader.has_range_digest(directory_fd, name, is_it, where, digest, stop)
-
-        return reads
 
     # ---- files and parts -------------------------------------------------------
 

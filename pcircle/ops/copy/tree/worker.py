@@ -144,9 +144,8 @@ class Worker:
             self.waiting = WaitingCopies(self.disk, hasher, of_first)
         self.earlier: PreviousRun | None = None
         if plan.journal is not None and self.recorder is not None and plan.journal.stale:
-            keys = self.recorder.keys
-            records = PreviousRecords(plan.journal, keys)
-            self.earlier = PreviousRun(plan, records, keys, self.sides, self.signer)
+            records = PreviousRecords(plan.journal, self.recorder.keys)
+            self.earlier = PreviousRun(plan, records, self.sides, self.signer)
 
     def enter(self, root: int, path: bytes, place: DirectoryIdentity, target_fd: int) -> None:
         """Set the directory of the following entries; its copy is open as `target_fd`."""
