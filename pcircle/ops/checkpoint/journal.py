@@ -663,18 +663,14 @@ class Recorder(FileSystemSync):
     ) -> None:
         super().__init__(first, token)
         self._records: list[Callable[[], Record]] = []
-        self.keys: RecordKeys
-        self.journal: Journal
-        self._fd: int
-        if first is not None:
-            self.keys, self.journal, self._fd = first.keys, first.journal, first._fd
-            return
-        self.keys = RecordKeys(plan.secret)
-        fd = os.open(plan.path, OPEN_DIRECTORY)
-        self._fd = fd
-        shared_by = token if size > 1 else b""
-        space = reserved_bytes(size)
-        self.journal = Journal(fd, plan.run, rank, self.keys, space, shared_by)
+        self.keys: RecordKeys = RecordKeys(plan.secret) if first is None else first.keys
+        self._fd: int = os.open(plan.path, OPEN_DIRECTORY) if first is None else first._fd
+        shared_by, space = token if size > 1 else b"", reserved_bytes(size)
+        self.journal: Journal = (
+            Journal(self._fd, plan.run, rank, self.keys, space, shared_by)
+            if first is None
+            else first.journal
+        )
 
     # ---- the current item ------------------------------------------------------
 

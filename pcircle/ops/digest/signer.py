@@ -366,9 +366,8 @@ class Signer:
 
 
 def _with(done: D, runs: Runs, signed: int, blocks: bytes) -> D:
-    changed: D = msgspec.structs.replace(  # type: ignore[type-var]
-        done, runs=runs.in_memory, spilled=runs.spilled, signed=signed, blocks=blocks
-    )
+    changes = {"runs": runs.in_memory, "spilled": runs.spilled, "signed": signed, "blocks": blocks}
+    changed: D = msgspec.structs.replace(done, **changes)  # type: ignore[type-var]
     return changed
 
 

@@ -366,7 +366,7 @@ class Copier:
                 self._target.publish(creation, target_fd)
                 self._protect(creation, target_fd)
         except OSError as error:
-            self._give_up(creation, target_fd, error)
+            target.give_up(error, target_fd, self.names, creation.written, creation.identity)
             raise
 
     def _create(
@@ -622,16 +622,9 @@ class Copier:
             finally:
                 os.close(creation.fd)
         except OSError as error:
-            self._give_up(creation, target_fd, error)
+            target.give_up(error, target_fd, self.names, creation.written, creation.identity)
             raise
         return creation, self._settings.identify(made), cloned
-
-    def _give_up(self, creation: TargetFile, target_fd: int, error: OSError) -> None:
-        """Remove the incomplete copy. Raises TargetFullError if the target is full."""
-        try:
-            target.stop_if_full(error, target_fd, self.names)
-        finally:
-            target.discard(creation.written, target_fd, creation.identity)
 
     def chunk(
         self, item: FileRange, source_fd: int, target_fd: int, split: bool, stop: Callable[[], bool]
@@ -750,7 +743,7 @@ class Copier:
                 self._target.publish(creation, target_fd)
                 self._protect(creation, target_fd)
         except OSError as error:
-            self._give_up(creation, target_fd, error)
+            target.give_up(error, target_fd, self.names, creation.written, creation.identity)
             raise
 
     def _settle_again(

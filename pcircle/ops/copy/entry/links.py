@@ -87,11 +87,7 @@ class LinkCopier:
                 with error_context("rename the copy of"):
                     context.names.replace(written, name, target_fd)
         except OSError as error:
-            try:
-                target.stop_if_full(error, target_fd, context.names)
-            finally:
-                if made:
-                    target.discard(written, target_fd)
+            target.give_up(error, target_fd, context.names, written if made else None)
             raise
         return True
 

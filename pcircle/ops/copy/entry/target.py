@@ -473,6 +473,24 @@ def stop_if_full(
         raise _full(error, error, directory_fd) from error
 
 
+def give_up(
+    error: OSError,
+    directory_fd: int,
+    names: TemporaryNames,
+    written: bytes | None,
+    identity: tuple[int, int] | None = None,
+) -> None:
+    """Remove an incomplete entry, if there is one, after an error; `identity` is as in `discard`.
+
+    Raises TargetFullError if the target is full.
+    """
+    try:
+        stop_if_full(error, directory_fd, names)
+    finally:
+        if written is not None:
+            discard(written, directory_fd, identity)
+
+
 def _full(reason: OSError, error: OSError, directory_fd: int) -> TargetFullError:
     """Return an error with the reason of the probe and the operation of the first error."""
     full = TargetFullError(reason.errno, reason_of_full(reason, directory_fd))

@@ -246,7 +246,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
         bare = self._extras.any
         opened.own = TargetDirectory(source.opened.status, made.identity, created=True, bare=bare)
         opened.place = self._place(opened, source, made, above, made=True)
-        self._floor = max(self._floor, opened.place.epoch)
+        self.reached(opened.place.epoch)
         opened.weight = above.weight / max(1, len(begun.names))
         self._entries.are_copied(opened, begun, context)
         self._begin_directory()
@@ -302,8 +302,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
                 own = replace(own, differs=True)
             opened.own = own = replace(own, obstacle=obstacle)
             opened.place = self._place(opened, source, target_side, holder, made=created)
-            if opened.place.epoch > self._floor:
-                self._floor = opened.place.epoch
+            self.reached(opened.place.epoch)
             if self._plan.follow:
                 opened.ancestors = below(ancestors_of(holder), opened.place)
         except BaseException:
@@ -591,7 +590,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
         if self._in_place:
             return NOTHING
         part = self.merge(opened.part, self.taken())
-        self._floor = max(self._floor, part.epoch)
+        self.reached(part.epoch)
         return replace(part, runs=(), spilled=(), signed=0)
 
     def leave(self, opened: Open[PartialResult], context: Context[Item]) -> PartialResult:
