@@ -1,4 +1,4 @@
-"""Selects the entries of source directories, and creates the first items for listed paths.
+"""Selects the entries of source directories, and creates the first items of a job.
 
 Entries are selected directly after the scan: excluded entries are dropped, and excluded directories
 are not entered. If links are followed, a link counts as an entry of its target's type. A copy that
