@@ -194,6 +194,16 @@ class Stats(Table):
                 self._look_overlapped(begin, count)
         self._take()
 
+    def look_up(
+        self, directory_fd: int | Sequence[int], names: Sequence[bytes]
+    ) -> dict[int, OSError]:
+        """Look up names like `look`, and return the errors by place instead of raising them."""
+        try:
+            self.look(directory_fd, names)
+        except StatBlockError as failed:
+            return failed.errors
+        return {}
+
     def look_many(self, directory_fd: int, names: Sequence[bytes]) -> None:
         """Look up any number of names in one directory. Raises `StatBlockError` like `look`."""
         tables: list[bytes] = []

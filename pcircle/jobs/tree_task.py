@@ -137,6 +137,17 @@ class DerivedCounts:
         """Return the number of entries that failed."""
         return self.failed
 
+    def count(self: WalkCounts, mode: int) -> None:
+        """Count an entry that succeeded, by its kind."""
+        if stat.S_ISREG(mode):
+            self.files += 1
+        elif stat.S_ISLNK(mode):
+            self.links += 1
+        elif stat.S_ISDIR(mode):
+            self.directories += 1
+        else:
+            self.special += 1
+
     def sums(self: WalkCounts) -> ProgressSums:
         """Return the counts for a progress round."""
         return ProgressSums(self.row(), self.weight, 1)
