@@ -217,14 +217,9 @@ def _output(text: str) -> tuple[reporter.Expression, str]:
     return reporter.parse(expression), name
 
 
-def program_of(args: argparse.Namespace) -> DiffProgram:
-    """Return the program of a parsed command line. Raise UsageError if an option is invalid."""
-    return DiffProgram(args)
-
-
 def compare_typed(args: argparse.Namespace) -> int:
     """Run fdiff with parsed arguments and return the exit code.
 
     Raise UsageError if an option is invalid.
     """
-    return program_of(args).run()
+    return DiffProgram(args).run()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.errors import IntegrityError, StoppedEarly, worst
@@ -17,11 +18,15 @@ from pcircle.fs.sorting import Sorter
 from pcircle.jobs.failures import LogFile, NoticeSink
 from pcircle.ops.compare.fields import LINKS
 from pcircle.ops.compare.manifests import MoveMatcher, pack_candidate, unpack_candidate
-from pcircle.ops.digest.manifest import Manifest
 from pcircle.runtime import Outcome
-from pcircle.tools.fdiff.plan import DiffCounters, DiffPlan, LinkedPair, MatchedPaths, OneSidedFile
-from pcircle.tools.fdiff.reporter import DiffReporter, Expression, FirstDifferenceError
+from pcircle.tools.fdiff.plan import DiffCounters, LinkedPair, MatchedPaths, OneSidedFile
+from pcircle.tools.fdiff.reporter import DiffReporter, FirstDifferenceError
 from pcircle.tools.fdiff.work.manifests import compare_manifests
+
+if TYPE_CHECKING:
+    from pcircle.ops.digest.manifest import Manifest
+    from pcircle.tools.fdiff.plan import DiffPlan
+    from pcircle.tools.fdiff.reporter import Expression
 
 _TABLE = (
     ("exist in both directories", ("common", "common")),

@@ -21,7 +21,7 @@ from pcircle.core.errors import IntegrityError, UsageError
 from pcircle.fs.directories import Directories
 from pcircle.fs.stats import Stats
 from pcircle.jobs.action_log import NOTICE_LINES, ActionLog
-from pcircle.jobs.failures import NoticeSink
+from pcircle.jobs.failures import NoticeSink, failure_of
 from pcircle.jobs.tree_task import TreeTask
 from pcircle.ops.compare.fields import (
     ACL,
@@ -41,7 +41,8 @@ from pcircle.ops.compare.fields import (
     field_names,
 )
 from pcircle.ops.compare.itemize import itemize, itemize_one_sided, kind_letter
-from pcircle.tools.fdiff.plan import DIFFERENT, DiffCounters, DiffPlan, MatchedPaths
+from pcircle.ops.compare.statuses import error_side
+from pcircle.tools.fdiff.plan import DIFFERENT, ONLY_A, DiffCounters, DiffPlan, MatchedPaths
 
 _KINDS = {
     stat.S_IFREG: "f",
@@ -255,3 +256,15 @@ class ComparisonTask(TreeTask):
     stats: tuple[Stats, Stats]
     reporter: DiffReporter
     targets: Directories
+
+    def fail_side(
+        self, side: int, path: bytes, doing: str, error: OSError, context: NoticeSink
+    ) -> None:
+        """Count and report a failure on one side."""
+        self.counters.failed += 1
+        shown = self.plan.roots[ONLY_A + side]
+        context.note([failure_of(shown, side, path, doing, error)])
+
+    def fail(self, path: bytes, doing: str, error: OSError, context: NoticeSink) -> None:
+        """Count and report a failure on the side that the error identifies."""
+        self.fail_side(error_side(error), path, doing, error, context)

@@ -55,14 +55,13 @@ class ChunkedPair(msgspec.Struct, frozen=True):
 class LargeFileComparer:
     """Compares large files.
 
-    Each thread has its own instance. The number of `ranks` determines the size of the chunks.
+    Each thread has its own instance. The number of ranks determines the size of the chunks.
     """
 
-    def __init__(self, task: ComparisonTask, pairs: PairComparer, ranks: int) -> None:
+    def __init__(self, task: ComparisonTask, pairs: PairComparer) -> None:
         self._task = task
         self._pairs = pairs
         self._counters = task.counters
-        self._ranks = ranks
         self._contents = ContentComparer()
 
     @contextmanager
@@ -97,7 +96,7 @@ class LargeFileComparer:
                     different = item.different
                     self._hand_out(item, fds, (a, b), context)
         except OSError as error:
-            self._pairs.fail(path, "compare", error, context)
+            self._task.fail(path, "compare", error, context)
             return None
         if context.spawned:
             return ChunkedPair(pair, different)
@@ -116,7 +115,7 @@ class LargeFileComparer:
         self._counters.bytes_found += size
         self._counters.bytes_done += min(size, _FIRST_BYTES)
         sparse = all(map(may_have_holes, statuses))
-        whole = size // (_CHUNKS_PER_RANK * self._ranks) // _STEP_BYTES * _STEP_BYTES
+        whole = size // (_CHUNKS_PER_RANK * self._task.plan.ranks) // _STEP_BYTES * _STEP_BYTES
         whole = max(_SMALLEST_CHUNK_BYTES, min(_LARGEST_CHUNK_BYTES, whole))
         for offset in range(_FIRST_BYTES, size, whole):
             length = min(whole, size - offset)
@@ -154,7 +153,7 @@ class LargeFileComparer:
         """Report a pair after all of its chunks have been compared."""
         code = min(merged, default=0)
         if code < UNLIKE and not merged.get(UNLIKE):
-            self._pairs.fail(begun.pair.path, "compare", _error_of(code), context)
+            self._task.fail(begun.pair.path, "compare", _error_of(code), context)
             return
         found = CONTENT if merged.get(UNLIKE) else NOTHING
         self._pairs.settle(begun.pair, begun.different | found, context)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, ClassVar
 from pcircle.fs.data import ReadEffects
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block, encoded
-from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, StatusRow
-from pcircle.jobs.failures import NoticeSink, failure_of, report_effects, shown_below
+from pcircle.fs.stats import CAPACITY, StatusRow
+from pcircle.jobs.failures import NoticeSink, report_effects, shown_below
 from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.ops.compare.fields import KIND
 from pcircle.ops.compare.manifests import (
@@ -30,7 +30,7 @@ from pcircle.ops.compare.manifests import (
 from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.ops.digest.manifest import Manifest, ManifestEntry, pair_entries
 from pcircle.runtime import Context
-from pcircle.tools.fdiff.plan import ONLY_A, DiffCounters, DiffItem, DiffPlan
+from pcircle.tools.fdiff.plan import DiffCounters, DiffItem, DiffPlan
 from pcircle.tools.fdiff.reporter import DiffReporter
 from pcircle.walk.globs import Chooser
 from pcircle.walk.items import handed_back
@@ -134,9 +134,7 @@ class ManifestVisitor(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
-        self.counters.failed += 1
-        shown = self._plan.roots[ONLY_A + self._side]
-        context.note([failure_of(shown, self._side, path, doing, error)])
+        self.task.fail_side(self._side, path, doing, error, context)
 
     # ---- directories -----------------------------------------------------------
 
@@ -213,7 +211,7 @@ class ManifestVisitor(EntryVisitor):
         return self._chooser.chooses(asked, directory=entry.kind == b"d")
 
     def _missing(self, entries: Sequence[ManifestEntry], fd: int) -> list[ManifestEntry]:
-        errors = _errors(self._stats, fd, [entry.name for entry in entries])
+        errors = self._stats.look_up(fd, [entry.name for entry in entries])
         return [entries[place] for place, e in errors.items() if e.errno == errno.ENOENT]
 
     # ---- names -----------------------------------------------------------------
@@ -224,7 +222,7 @@ class ManifestVisitor(EntryVisitor):
         every, begun_s, at = names.all(), time.monotonic(), 0
         while at < len(every):
             part = every[at : at + CAPACITY]
-            errors = _errors(self._stats, fds[0], part)
+            errors = self._stats.look_up(fds[0], part)
             known = self._book.finder(where.path)
             rows = list(self._stats.rows(len(part)))
             for place, name in enumerate(part):
@@ -270,12 +268,7 @@ class ManifestVisitor(EntryVisitor):
         elif not self._ignores:
             reported = self._plan.reports_all or not where.path or self._is_first(path)
             self._reporter.alone(self._side, path, mode, row.st_size, reported=reported)
-        if stat.S_ISREG(mode):
-            counters.files += 1
-        elif stat.S_ISLNK(mode):
-            counters.links += 1
-        else:
-            counters.special += 1
+        counters.count(mode)
 
     def _below(self, path: bytes) -> None:
         """Report the entries below a manifest's directory that is not a directory in the tree."""
@@ -284,14 +277,6 @@ class ManifestVisitor(EntryVisitor):
         count = self._alone.below(path, reports_all=self._plan.reports_all)
         self.counters.found += count
         self.counters.files += count
-
-
-def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]:
-    try:
-        stats.look(fd, names)
-    except StatBlockError as failed:
-        return failed.errors
-    return {}
 
 
 def compare_manifests(

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import xxhash
 
 from pcircle.core.buffers import aligned
 from pcircle.core.units import timestamp
-from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.directories import Lease, closing_fd, join_path
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block, encoded
-from pcircle.jobs.failures import NoticeSink, failure_of
 from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.runtime import Context
-from pcircle.tools.fdiff.plan import ONLY_A, DiffCounters, DiffItem, DiffPlan, OneSidedFile
-from pcircle.tools.fdiff.reporter import DiffReporter
+from pcircle.tools.fdiff.plan import (
+    ONLY_A,
+    DiffCounters,
+    DiffItem,
+    ExtraneousLookup,
+    OneSidedFile,
+)
 from pcircle.walk.items import DirectoryIdentity, Tree
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
@@ -32,28 +36,6 @@ KINDS: Final = ("files", "links", "specials", "directories")
 _MODES: Final = {"files": stat.S_IFREG, "links": stat.S_IFLNK, "directories": stat.S_IFDIR}
 _READ_BYTES = 1 << 20
 
-FailSide = Callable[[int, bytes, str, OSError, NoticeSink], None]
-"""Reports a failure; called with the side, path, operation, error and context."""
-
-
-class DirectoryRef(Protocol):
-    """A directory that contains entries to report: an `Open`, `Batch` or `ExtraneousLookup`."""
-
-    @property
-    def path(self) -> bytes: ...
-    @property
-    def place(self) -> DirectoryIdentity: ...
-    @property
-    def slot(self) -> int: ...
-
-
-class EntryContext(NoticeSink, Protocol):
-    """The part of a `Context` that is needed to report entries and to walk their subtrees."""
-
-    @property
-    def stopping(self) -> bool: ...
-    def spawn(self, items: Sequence[Tree], /) -> None: ...
-
 
 class OneSidedReporter:
     """Reports entries that exist on one side only.
@@ -61,22 +43,20 @@ class OneSidedReporter:
     Each thread has its own instance.
     """
 
-    def __init__(
-        self, plan: DiffPlan, counters: DiffCounters, reporter: DiffReporter, fail: FailSide
-    ) -> None:
-        self._plan = plan
-        self._counters = counters
-        self._reporter = reporter
-        self._fail = fail
+    def __init__(self, task: ComparisonTask) -> None:
+        self._plan = task.plan
+        self._counters: DiffCounters = task.counters
+        self._reporter = task.reporter
+        self._fail = task.fail_side
         self._buffer: memoryview | None = None
 
     def tell(
         self,
         side: int,
-        within: DirectoryRef,
+        within: Where | ExtraneousLookup,
         found: Mapping[str, Sequence[bytes]],
         fd: int,
-        context: EntryContext,
+        context: Context[DiffItem],
         *,
         inside: bool = False,
     ) -> None:
@@ -105,7 +85,7 @@ class OneSidedReporter:
         kind: str,
         name: bytes,
         fd: int,
-        context: EntryContext,
+        context: Context[DiffItem],
         *,
         reported: bool,
     ) -> None:
@@ -117,12 +97,8 @@ class OneSidedReporter:
         else:
             self._reporter.alone(side, path, mode, reported=reported)
         counters.sized += 1
-        if kind == "files":
-            counters.files += 1
-        elif kind == "links":
-            counters.links += 1
-        elif kind == "specials":
-            counters.special += 1
+        if kind != "directories":
+            counters.count(mode)
 
     def _keep(
         self,
@@ -130,7 +106,7 @@ class OneSidedReporter:
         path: bytes,
         name: bytes,
         fd: int,
-        context: EntryContext,
+        context: Context[DiffItem],
         *,
         reported: bool,
     ) -> None:
@@ -142,24 +118,25 @@ class OneSidedReporter:
         size, mtime = status.st_size, timestamp(status.st_mtime_ns)
         context.note([OneSidedFile(side, path, size, mtime, digest, status.st_mode, reported)])
 
-    def _digest(self, name: bytes, directory_fd: int, context: EntryContext) -> bytes:
+    def _digest(self, name: bytes, directory_fd: int, context: Context[DiffItem]) -> bytes:
         if self._buffer is None:
             self._buffer = aligned(_READ_BYTES)
         digest = xxhash.xxh3_128()
-        fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
-        try:
+        with closing_fd(os.open(name, OPEN_FILE, dir_fd=directory_fd)) as fd:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise Changed("it is no longer a regular file")
             while (count := os.readv(fd, [self._buffer])) and not context.stopping:
                 digest.update(self._buffer[:count])
                 self._counters.bytes_found += count
                 self._counters.bytes_done += count
-        finally:
-            os.close(fd)
         return digest.digest()
 
     def enter(
-        self, side: int, within: DirectoryRef, names: Sequence[bytes], context: EntryContext
+        self,
+        side: int,
+        within: Where | ExtraneousLookup,
+        names: Sequence[bytes],
+        context: Context[DiffItem],
     ) -> None:
         """Spawn a walk of one-sided directories if the plan requires it; otherwise count them."""
         if not names:
@@ -167,22 +144,10 @@ class OneSidedReporter:
         if not self._plan.enters or (side and self._plan.one_sided):
             self._counters.directories += len(names)
             return
-        place = within.place
-        identity = place.target if side else place.source
+        identity = within.place.target if side else within.place.source
         self._counters.scans_due += len(names)
-        packed = b"\0".join(names)
-        context.spawn(
-            [
-                Tree(
-                    ONLY_A + side,
-                    within.path,
-                    0.0,
-                    packed,
-                    DirectoryIdentity(identity),
-                    within.slot,
-                )
-            ]
-        )
+        place, packed = DirectoryIdentity(identity), b"\0".join(names)
+        context.spawn([Tree(ONLY_A + side, within.path, 0.0, packed, place, within.slot)])
 
 
 class OneSidedVisitor(EntryVisitor):
@@ -193,16 +158,14 @@ class OneSidedVisitor(EntryVisitor):
 
     task: ComparisonTask
     counters: DiffCounters
+    in_place = True
 
     def __init__(self, task: ComparisonTask) -> None:
         super().__init__(task)
-        self._reporter = task.reporter
-        self._one_sided = OneSidedReporter(task.plan, self.counters, task.reporter, self._fail_side)
-
-    in_place = True
+        self._one_sided = OneSidedReporter(task)
 
     def send_reports(self, context: Context[DiffItem]) -> None:
-        self._reporter.tell(context)
+        self.task.reporter.tell(context)
 
     def end(self, context: Context[DiffItem], opens: Sequence[Open[int]]) -> None:
         self.send_reports(context)
@@ -211,14 +174,7 @@ class OneSidedVisitor(EntryVisitor):
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
         """Report a failure on the side to which the root belongs."""
-        self._fail_side(root - ONLY_A, path, doing, error, context)
-
-    def _fail_side(
-        self, side: int, path: bytes, doing: str, error: OSError, context: NoticeSink
-    ) -> None:
-        self.counters.failed += 1
-        root = self.task.plan.roots[ONLY_A + side]
-        context.note([failure_of(root, side, path, doing, error)])
+        self.task.fail_side(root - ONLY_A, path, doing, error, context)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
         """Report subdirectories as they are found."""

@@ -11,15 +11,15 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from pcircle.fs.data import ReadEffects
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.file_system import size_is_nominal
-from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
+from pcircle.fs.stats import CAPACITY
 from pcircle.jobs.failures import NoticeSink, report_effects, shown_below
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.details import DetailComparer
@@ -29,20 +29,19 @@ from pcircle.tools.fdiff.plan import (
     ONLY_A,
     ONLY_B,
     DiffCounters,
-    DiffPlan,
     LargeFilePair,
     LinkedPair,
 )
-from pcircle.tools.fdiff.reporter import DiffReporter
 from pcircle.tools.fdiff.work.one_sided import KINDS, OneSidedReporter
 from pcircle.walk.items import handed_back
 from pcircle.walk.open_directory import ItemContext
 from pcircle.walk.visitor import Names, Where
 
+if TYPE_CHECKING:
+    from pcircle.tools.fdiff.reporter import ComparisonTask
+
 LARGE_BYTES: Final = 32 << 20
 """Files larger than this are compared in chunks, which other ranks can steal."""
-
-Fail = Callable[[bytes, str, OSError, NoticeSink], None]
 
 
 class EntryPair(msgspec.Struct, frozen=True):
@@ -58,38 +57,31 @@ class EntryPair(msgspec.Struct, frozen=True):
 class PairComparer:
     """Compares pairs.
 
-    Each thread has its own instance. `fail` receives a path, the operation, and an error that
-    identifies the side.
+    Each thread has its own instance. Its errors identify the side.
     """
 
     def __init__(
         self,
-        plan: DiffPlan,
-        counters: DiffCounters,
-        reporter: DiffReporter,
+        task: ComparisonTask,
         one_sided: OneSidedReporter,
-        comparers: tuple[StatusComparer, DetailComparer],
-        stats: tuple[Stats, Stats],
-        fail: Fail,
+        comparer: StatusComparer,
+        details: DetailComparer,
     ) -> None:
-        self._plan = plan
-        self._counters = counters
-        self._reporter = reporter
+        plan = self._plan = task.plan
+        self._counters: DiffCounters = task.counters
+        self._reporter = task.reporter
         self._one_sided = one_sided
-        self._comparer, self._details = comparers
-        self._effects = (
-            ReadEffects(counters, noatime=plan.noatime),
-            ReadEffects(counters, noatime=plan.noatime),
-        )
-        first, second = self._effects
+        self._comparer, self._details = comparer, details
+        first, second = (ReadEffects(self._counters, noatime=plan.noatime) for _ in range(2))
+        self._effects = first, second
         self._contents = ContentComparer(openers=(first.open, second.open))
         self.openers: Openers = first.open, second.open
         self.reopeners: Openers = first.reopen, second.reopen
-        self._stats = stats
-        self.fail = fail
+        self._stats = task.stats
+        self._fail = task.fail
         # Pairs that need more than a comparison of columns are compared one by one.
         self._needs_details = (
-            bool(self._details.fields & ~TARGET) or plan.reads or reporter.matches_equal
+            bool(details.fields & ~TARGET) or plan.reads or task.reporter.matches_equal
         )
         self._grouped = bool(plan.fields & LINKS)
 
@@ -141,7 +133,7 @@ class PairComparer:
             try:
                 self._pair(where, pair, different.get(place, NOTHING), fds, context)
             except OSError as error:
-                self.fail(path, "compare", error, context)
+                self._fail(path, "compare", error, context)
             self._done(where, 1)
             is_left = self._needs_details and place + 1 < count
             if is_left and context.is_time_up(time.monotonic() - begun_s):
@@ -162,7 +154,7 @@ class PairComparer:
         while names:
             sides = names, self.names_in_b(where.path, names)
             errors = [
-                _errors(stats, fd, side_names)
+                stats.look_up(fd, side_names)
                 for stats, fd, side_names in zip(self._stats, fds, sides, strict=True)
             ]
             if not any(errors):
@@ -203,7 +195,7 @@ class PairComparer:
         self._counters.sized += 1
         failed = set_error_side(error, failed_side)
         path = b"" if where.path == HOLDER else join_path(where.path, name)
-        self.fail(path, "look up", failed, context)
+        self._fail(path, "look up", failed, context)
 
     def _pair(
         self, where: Where, pair: EntryPair, different: int, fds: Fds, context: ItemContext[int]
@@ -232,7 +224,7 @@ class PairComparer:
     def settle(self, pair: EntryPair, different: int, context: NoticeSink) -> None:
         """Report a pair, or record it if its hard links must still be compared."""
         a, b = pair.a, pair.b
-        self._count(a.st_mode)
+        self._counters.count(a.st_mode)
         grouped = self._grouped and not different & KIND and max(a.st_nlink, b.st_nlink) > 1
         if grouped and not stat.S_ISDIR(a.st_mode):
             keys = self._identity(a), self._identity(b)
@@ -246,7 +238,7 @@ class PairComparer:
 
     def missing(self, names: Sequence[bytes], fd: int) -> list[bytes]:
         """Return the names that do not exist in an open directory of A."""
-        errors = _errors(self._stats[0], fd, names)
+        errors = self._stats[0].look_up(fd, names)
         return [names[place] for place, error in errors.items() if error.errno == errno.ENOENT]
 
     def kind_of(self, name: bytes, fd: int) -> str:
@@ -260,17 +252,6 @@ class PairComparer:
         if stat.S_ISLNK(mode):
             return "links"
         return "files" if stat.S_ISREG(mode) else "specials"
-
-    def _count(self, mode: int) -> None:
-        counters = self._counters
-        if stat.S_ISREG(mode):
-            counters.files += 1
-        elif stat.S_ISLNK(mode):
-            counters.links += 1
-        elif stat.S_ISDIR(mode):
-            counters.directories += 1
-        else:
-            counters.special += 1
 
     def watch(self, path: bytes, context: NoticeSink) -> None:
         """Set the path and the context for reports on offline files and changed access times."""
@@ -316,11 +297,3 @@ class PairComparer:
         same = self._contents.same_files(pair.name, fds, size, pair.other, sparse=sparse)
         self._counters.bytes_done += size
         return NOTHING if same else CONTENT
-
-
-def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]:
-    try:
-        stats.look(fd, names)
-    except StatBlockError as failed:
-        return failed.errors
-    return {}

@@ -80,7 +80,7 @@ class DiffTask(  # pyright: ignore[reportGeneralTypeIssues]
             from pcircle.tools.fdiff.work.manifests import ManifestVisitor
 
             visitor = ManifestVisitor(self)
-        self.large: LargeFileComparer = LargeFileComparer(self, self.visitor.pairs, plan.ranks)
+        self.large: LargeFileComparer = LargeFileComparer(self, self.visitor.pairs)
         scope = Scope(
             plan.rules,
             plan.one_file_system,
@@ -105,8 +105,9 @@ class DiffTask(  # pyright: ignore[reportGeneralTypeIssues]
     def process(self, item: DiffItem, context: Context[Any]) -> Any:
         if not isinstance(item, _OWN):
             return super().process(item, context)
+        own: ChunkedPair | ItemState
         if isinstance(item, LargeFilePair):
-            own = _begun_or_done(self.large.begin(item, context), item.slot)
+            own = self.large.begin(item, context) or {item.slot: 0}
         elif isinstance(item, PairChunk):
             return self.large.chunk(item, context)
         else:
@@ -122,7 +123,9 @@ class DiffTask(  # pyright: ignore[reportGeneralTypeIssues]
             else:
                 self.visitor.look_up_extras(item, context)
         except OSError as error:
-            self.visitor.report_failed_scan(item, error, context)
+            self.counters.found += 1
+            self.counters.sized += 1
+            self.fail(item.path, "compare directory", error, context)
 
     def join(
         self, item: Any, own: ItemState | ChunkedPair, merged: dict[int, int], context: Context[Any]
@@ -139,8 +142,3 @@ class DiffTask(  # pyright: ignore[reportGeneralTypeIssues]
                 stats.close()
             part.targets.close()
         super().close()
-
-
-def _begun_or_done(begun: ChunkedPair | None, slot: int) -> ChunkedPair | dict[int, int]:
-    """Return the state of a large file for its join, or its result if it is complete."""
-    return {slot: 0} if begun is None else begun

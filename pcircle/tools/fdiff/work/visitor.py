@@ -18,26 +18,12 @@ from typing import TYPE_CHECKING, ClassVar
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.stats import CAPACITY
-from pcircle.jobs.failures import NoticeSink, failure_of
 from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.fields import KIND
-from pcircle.ops.compare.statuses import (
-    StatusComparer,
-    UserNames,
-    error_side,
-    set_error_side,
-    with_side,
-)
+from pcircle.ops.compare.statuses import StatusComparer, UserNames, set_error_side, with_side
 from pcircle.runtime import Context
-from pcircle.tools.fdiff.plan import (
-    ONLY_A,
-    ONLY_B,
-    DiffCounters,
-    DiffItem,
-    ExtraneousLookup,
-    ExtraneousScan,
-)
+from pcircle.tools.fdiff.plan import DiffCounters, DiffItem, ExtraneousLookup, ExtraneousScan
 from pcircle.tools.fdiff.work.one_sided import KINDS, OneSidedReporter
 from pcircle.tools.fdiff.work.pairs import PairComparer
 from pcircle.walk.attributes import ANY
@@ -77,15 +63,9 @@ class DiffVisitor(EntryVisitor):
         self._comparer = StatusComparer(plan.fields, plan.window_ns, users)
         self._details = DetailComparer(plan.fields, users)
         self._reporter = task.reporter
-        self._one_sided = OneSidedReporter(plan, self.counters, self._reporter, self._fail_side)
+        self._one_sided = OneSidedReporter(task)
         self.pairs: PairComparer = PairComparer(
-            plan,
-            self.counters,
-            self._reporter,
-            self._one_sided,
-            (self._comparer, self._details),
-            task.stats,
-            self._fail,
+            task, self._one_sided, self._comparer, self._details
         )
         self._filtered = bool(plan.rules) or plan.attribute_filter != ANY
         self._choose = choosing(plan.rules, plan.attribute_filter, plan.now_ns)
@@ -102,17 +82,7 @@ class DiffVisitor(EntryVisitor):
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
         """Report a failure with the path on the side that failed."""
-        self._fail_side(error_side(error), path, doing, error, context)
-
-    def _fail(self, path: bytes, doing: str, error: OSError, context: NoticeSink) -> None:
-        self._fail_side(error_side(error), path, doing, error, context)
-
-    def _fail_side(
-        self, side: int, path: bytes, doing: str, error: OSError, context: NoticeSink
-    ) -> None:
-        self.counters.failed += 1
-        shown = self._plan.roots[ONLY_B if side else ONLY_A]
-        context.note([failure_of(shown, side, path, doing, error)])
+        self.task.fail(path, doing, error, context)
 
     # ---- directories -----------------------------------------------------------
 
@@ -142,7 +112,7 @@ class DiffVisitor(EntryVisitor):
         try:
             found |= self._details.compare_directories(fds, a, b)
         except OSError as error:
-            self._fail(opened.path, "compare", error, self._context)
+            self.task.fail(opened.path, "compare", error, self._context)
             return False
         self._reporter.pair(opened.path, a.st_mode, 0, found)
         return True
@@ -154,12 +124,11 @@ class DiffVisitor(EntryVisitor):
         above = holder.leases[1]
         name = opened.path.rpartition(b"/")[2]
         try:
-            lease = targets.lease_below(above, name)
+            return targets.lease_below(above, name)
         except OSError as error:
             if error.errno not in _NONE_THERE:
                 raise
             raise MissingInBError(_mode_of(name, above.fd)) from None
-        return lease
 
     def leave(self, opened: Open[int], context: Context[TreeItem]) -> int:
         self.counters.directories += opened.own is not False
@@ -171,14 +140,12 @@ class DiffVisitor(EntryVisitor):
             if opened.own is not False:  # otherwise `_compared` has already reported the failure
                 super().failed(opened, error, context)
             return
-        mode, above = stat.S_IFDIR, opened.above
         if error.mode is None:
-            self._reporter.alone(0, opened.path, mode)
+            self._reporter.alone(0, opened.path, stat.S_IFDIR)
         else:
-            self._reporter.pair(opened.path, mode, 0, self._plan.fields & KIND)
-        self._one_sided.enter(
-            0, ParentDirectory(opened, above), [opened.path.rpartition(b"/")[2]], context
-        )
+            self._reporter.pair(opened.path, stat.S_IFDIR, 0, self._plan.fields & KIND)
+        name = opened.path.rpartition(b"/")[2]
+        self._one_sided.enter(0, opened.above, [name], self._context)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
         """Report names that exist on one side only, and yield the other names."""
@@ -270,23 +237,6 @@ class DiffVisitor(EntryVisitor):
             for kind, names in by_kind.items():
                 self.counters.found += len(names)
                 self._one_sided.tell(1, item, {kind: names}, target.fd, context)
-
-    def report_failed_scan(
-        self, item: ExtraneousScan | ExtraneousLookup, error: OSError, context: NoticeSink
-    ) -> None:
-        """Report that a directory of B could not be listed or that look-ups in A failed."""
-        self.counters.found += 1
-        self.counters.sized += 1
-        self._fail(item.path, "compare directory", error, context)
-
-
-class ParentDirectory:
-    """The parent of a directory that B lacks, as a `DirectoryRef`."""
-
-    def __init__(self, opened: Open[int], above: Open[int]) -> None:
-        self.path: bytes = opened.path.rpartition(b"/")[0]
-        self.place: DirectoryIdentity = above.place
-        self.slot: int = above.slot
 
 
 def _scanned(fd: int) -> Iterator[Block]:
