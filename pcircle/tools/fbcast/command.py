@@ -143,13 +143,7 @@ class _RankJob:
 
     def _conduct(self, loop: Loop, nodes: tuple[int, ...], signals: Signals) -> int:
         options = self._options
-        report = BroadcastConsole(
-            quiet=options.quiet,
-            verbose=bool(options.verbose),
-            stats=bool(options.stats),
-            json=options.json,
-            words=options.words,
-        )
+        report = BroadcastConsole(options)
         plan, reader, refusal = self._prepare()
 
         def make(node: BroadcastNode, send: Send, read: BlockingWorker) -> Conductor:
@@ -163,8 +157,7 @@ class _RankJob:
         conductor = loop.conduct(make)
 
         def print_status() -> None:
-            elapsed_s = time.monotonic() - self._begun_s
-            report.status(options.verb, reader.totals, elapsed_s)
+            report.status(reader.totals, time.monotonic() - self._begun_s)
 
         loop.asked = print_status
         if refusal is not None:
@@ -177,8 +170,7 @@ class _RankJob:
         if refusal is not None:
             report.refuse(str(refusal))
             return code
-        elapsed_s = time.monotonic() - self._begun_s
-        return report.tell(options.verb, options.target, conductor, reader.totals, elapsed_s)
+        return report.tell(conductor, reader.totals, time.monotonic() - self._begun_s)
 
     def _prepare(self) -> tuple[BroadcastPlan, SourceReader, PcircleError | None]:
         """Return the plan and the reader, and the error if the job is refused before it starts."""

@@ -17,7 +17,7 @@ from pcircle.collective.coordinator import LOST
 from pcircle.core import errors
 from pcircle.threads.throttle import TokenBucket
 from pcircle.tools.fbcast import messages
-from pcircle.tools.fbcast.node import READER, BlockingWorker, BroadcastNode, Then, explain
+from pcircle.tools.fbcast.node import READER, BlockingWorker, BroadcastNode, explain
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class Conductor:
         self._ranks = ranks
         self._source = source
         self._send = send
-        self._read_on = read
+        self._read = read
         self._digest = digest
         self._partial = partial
         self._bucket = bucket
@@ -146,13 +146,8 @@ class Conductor:
             self._hear_staged(source, message)
         elif isinstance(message, messages.StopRequest):
             self._stop(message.code)
-        elif isinstance(message, messages.Alive):
-            if source != READER:
-                self._send(
-                    source, messages.Alive()
-                )  # so that the node knows that the reader is alive
-                return True
-            return False
+        elif isinstance(message, messages.Alive) and source != READER:
+            self._send(source, messages.Alive())  # the node must know that the reader is alive
         else:
             return False
         return True
@@ -439,6 +434,3 @@ class Conductor:
     def _finish(self) -> None:
         for rank in range(self._ranks):
             self._send(rank, messages.Finish(self.code))
-
-    def _read(self, call: Callable[[], T], then: Then[T]) -> None:
-        self._read_on(call, then)

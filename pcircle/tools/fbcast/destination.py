@@ -30,6 +30,7 @@ from pcircle.collective import Directory, Op, Refused
 from pcircle.core.encoding import show
 from pcircle.core.errors import require
 from pcircle.core.writing import write_all
+from pcircle.fs.directories import closing_fd
 from pcircle.fs.file_system import reason_of_full
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange
 from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY
@@ -232,11 +233,8 @@ class Destination:
         work = self._work[self._own]
         _remove(b"new", work, self._beat)
         os.mkdir(b"new", 0o700, dir_fd=work)
-        fd = os.open(b"new", OPEN_DIRECTORY, dir_fd=work)
-        try:
+        with closing_fd(os.open(b"new", OPEN_DIRECTORY, dir_fd=work)) as fd:
             self._stream = TreeWriter(fd, self._fd, self._beat)
-        finally:
-            os.close(fd)
 
     def write(self, data: bytes) -> None:
         stream = self._stream
@@ -322,12 +320,9 @@ class Destination:
         with suppress(FileExistsError):
             os.mkdir(b"old", 0o700, dir_fd=work)
         intent = Intent(op, plan.names, tuple(inodes), tuple(modes), plan.records)
-        fd = os.open(b".intent", CREATE_FILE, 0o600, dir_fd=work)
-        try:
+        with closing_fd(os.open(b".intent", CREATE_FILE, 0o600, dir_fd=work)) as fd:
             write_all(fd, msgspec.msgpack.encode(intent))
             os.fsync(fd)
-        finally:
-            os.close(fd)
         os.rename(b".intent", _INTENT, src_dir_fd=work, dst_dir_fd=work)
         os.fsync(work)
         self._ops[op] = self._own

@@ -227,7 +227,7 @@ class BroadcastNode:
             self._parts(source, parts)
 
     def _parts(self, source: int, parts: messages.Parts) -> None:
-        attempt = 0 if self.forwarder is None else self.forwarder.attempt
+        attempt = self._attempt()
         if parts.attempt == attempt and self.forwarder is not None:
             self.forwarder.received(source, parts)
         elif parts.attempt > attempt:

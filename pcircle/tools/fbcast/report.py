@@ -16,6 +16,7 @@ from pcircle.core.errors import worst
 from pcircle.core.units import format_duration, format_rate, format_size, plural
 from pcircle.core.writing import standard_error
 from pcircle.tools.fbcast.conductor import Conductor
+from pcircle.tools.fbcast.options import BroadcastOptions
 from pcircle.tools.fbcast.source_reader import BroadcastTotals
 
 _SIGNALLED = (130, 143)
@@ -60,40 +61,23 @@ class BroadcastReport(ToolReport, frozen=True):
 class BroadcastConsole:
     """Prints the outcome of a broadcast."""
 
-    def __init__(
-        self,
-        *,
-        quiet: bool,
-        verbose: bool,
-        stats: bool,
-        json: str | None,
-        words: Sequence[str],
-    ) -> None:
+    def __init__(self, options: BroadcastOptions) -> None:
         self._out = MessageStream(standard_error())
-        self._quiet = quiet
-        self._verbose = verbose
-        self._stats = stats
-        self._words = words
-        self._results = Results("fbcast", json, self._out.line)
+        self._options = options
+        self._results = Results("fbcast", options.json, self._out.line)
 
     def refuse(self, why: str) -> None:
         """Print why the job was refused."""
         self._say(why)
 
-    def status(self, verb: str, totals: BroadcastTotals, elapsed_s: float) -> None:
+    def status(self, totals: BroadcastTotals, elapsed_s: float) -> None:
         """Print the progress."""
         entries, took = plural(totals.entries, "entry", "entries"), format_duration(elapsed_s)
-        self._say(f"{verb}: {entries}, {format_size(totals.bytes)} read after {took}")
+        self._say(f"{self._options.verb}: {entries}, {format_size(totals.bytes)} read after {took}")
 
-    def tell(
-        self,
-        verb: str,
-        target: bytes,
-        conductor: Conductor,
-        totals: BroadcastTotals,
-        elapsed_s: float,
-    ) -> int:
+    def tell(self, conductor: Conductor, totals: BroadcastTotals, elapsed_s: float) -> int:
         """Print the outcome, write the JSON document, and return the exit code."""
+        options, verb = self._options, self._options.verb
         bad = tuple(
             BadNode(rank, self._host(conductor, rank), why)
             for rank, why in sorted(conductor.bad.items())
@@ -102,23 +86,23 @@ class BroadcastConsole:
             self._say(f"node {node.host}: {node.why}")
         if conductor.reason:
             self._say(conductor.reason)
-        if not self._quiet:
+        if not options.quiet:
             for kind, count in sorted(totals.skipped.items()):
                 self._say(f"{plural(count, kind, kind + 's')} skipped")
-        if self._verbose:
+        if options.verbose:
             for rank in conductor.good:
                 self._say(f"node {self._host(conductor, rank)}: {_DONE[verb]}")
         ranks = tuple(
             NodeTime(rank, self._host(conductor, rank), conductor.times_s.get(rank))
             for rank in conductor.good
         )
-        if self._stats:
+        if options.stats:
             for line in _table(ranks, conductor.stream_bytes).splitlines():
                 self._out.line(line)
-        if not self._quiet or conductor.code:
-            self._say(self._summary(verb, target, conductor, totals, elapsed_s))
+        if not options.quiet or conductor.code:
+            self._say(self._summary(conductor, totals, elapsed_s))
         if conductor.code in _SIGNALLED:
-            self._say(f"to try again, run: {command('fbcast', self._words)}")
+            self._say(f"to try again, run: {command('fbcast', options.words)}")
         document = BroadcastReport(
             schema=1,
             tool="fbcast",
@@ -147,15 +131,9 @@ class BroadcastConsole:
             return f"of rank {rank}"
         return f"{host} (rank {rank})" if names.count(host) > 1 else host
 
-    def _summary(
-        self,
-        verb: str,
-        target: bytes,
-        conductor: Conductor,
-        totals: BroadcastTotals,
-        elapsed_s: float,
-    ) -> str:
-        good, where = plural(len(conductor.good), "node", "nodes"), show(target)
+    def _summary(self, conductor: Conductor, totals: BroadcastTotals, elapsed_s: float) -> str:
+        verb, where = self._options.verb, show(self._options.target)
+        good = plural(len(conductor.good), "node", "nodes")
         if conductor.completed:
             return f"completed the work of an earlier run on {good}; nothing was sent"
         if verb == "check":

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from pcircle.core.buffers import aligned
 from pcircle.core.encoding import show
+from pcircle.fs.directories import closing_fd
 from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW, OPEN_FILE
 from pcircle.ops.digest import BlockHasher, Runs, RunStore, get_algorithm, pack_entry
 from pcircle.ops.digest.digests import DEFAULT, file_digest, link_digest, node_digest
@@ -98,11 +99,8 @@ def _leaf(
         return b"l", link_digest(algorithm, os.readlink(name, dir_fd=holder))
     if not stat.S_ISREG(status.st_mode):
         return b"", node_digest(algorithm, status.st_mode, status.st_rdev)
-    fd = open_source(name, holder)
-    try:
+    with closing_fd(open_source(name, holder)) as fd:
         return b"f", digest_of(fd, os.fstat(fd).st_size, beat)
-    finally:
-        os.close(fd)
 
 
 def _tree(path: bytes, beat: Beat) -> bytes:

@@ -22,23 +22,7 @@ from pcircle.fs.attributes.xattrs import read_attributes
 from pcircle.fs.data import data_ranges, may_have_holes
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW
-from pcircle.tools.fbcast import forwarder
-from pcircle.tools.fbcast.messages import (
-    About,
-    Close,
-    ContentHeader,
-    Enter,
-    File,
-    FileEnd,
-    Frame,
-    Hard,
-    Leave,
-    Link,
-    ListedFile,
-    Way,
-    about,
-    packed,
-)
+from pcircle.tools.fbcast import forwarder, messages
 from pcircle.tools.fbcast.signatures import DIGEST_BYTES, digest_of, open_source, signatures_of
 
 _NOMINAL_BYTES = 128 << 10  # files of /proc/sys must be read in one call
@@ -77,7 +61,7 @@ class SourceReader:
     def __init__(self, operands: Sequence[Operand]) -> None:
         self.totals: BroadcastTotals = BroadcastTotals()
         self._operands = operands
-        self._frames: Iterator[Frame | _Content] = iter(())
+        self._frames: Iterator[messages.Frame | _Content] = iter(())
         self._pending = b""
         self._content: _Content | None = None
         self._chunk_bytes = forwarder.MAX_CHUNK_BYTES
@@ -87,7 +71,7 @@ class SourceReader:
         self._files_seen = 0
         allow_descriptors()
 
-    def begin(self, nodes: int, files: bool, needed: bytes | None) -> Way:
+    def begin(self, nodes: int, files: bool, needed: bytes | None) -> messages.Way:
         enough = forwarder.crossing_bytes(nodes)
         size_bytes = self._size_up_to(enough)
         way, self._chunk_bytes = forwarder.choose(size_bytes, nodes)
@@ -127,13 +111,13 @@ class SourceReader:
                 if isinstance(frame, _Content):
                     self._content = frame
                 else:
-                    self._pending = packed(frame)
+                    self._pending = messages.packed(frame)
         return bytes(view[:at]), False
 
     def _read_content(self, content: _Content, view: memoryview, at: int) -> int:
         """Fill the chunk from a file, and return the end of the filled part."""
         length = min(content.length, len(view) - at - _HEAD_BYTES)
-        head = packed(ContentHeader(content.offset, length))
+        head = messages.packed(messages.ContentHeader(content.offset, length))
         view[at : at + len(head)] = head
         at += len(head)
         end = at + length
@@ -150,7 +134,7 @@ class SourceReader:
 
     # ---- walking ---------------------------------------------------------------
 
-    def _walk(self) -> Iterator[Frame | _Content]:
+    def _walk(self) -> Iterator[messages.Frame | _Content]:
         self.totals = BroadcastTotals()
         self._files_seen = 0
         links: dict[tuple[int, int], int] = {}
@@ -163,11 +147,11 @@ class SourceReader:
                     yield from self._file(None, path, name, path, links)
             except OSError as error:
                 raise _named(path, error) from error
-        yield Close(self.totals.entries)
+        yield messages.Close(self.totals.entries)
 
     def _tree(
         self, path: bytes, name: bytes, links: dict[tuple[int, int], int]
-    ) -> Iterator[Frame | _Content]:
+    ) -> Iterator[messages.Frame | _Content]:
         """Yield a directory and everything below it; avoid recursion because trees may be deep."""
         fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
         stack: list[tuple[int, bytes, Iterator[os.DirEntry[str]]]] = []
@@ -178,7 +162,7 @@ class SourceReader:
                 fd, path, entries = stack[-1]
                 entry = next(entries, None)
                 if entry is None:
-                    yield Leave()
+                    yield messages.Leave()
                     os.close(stack.pop()[0])
                     continue
                 name = os.fsencode(entry.name)
@@ -191,7 +175,8 @@ class SourceReader:
                     elif entry.is_symlink():
                         self.totals.entries += 1
                         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                        yield Link(name, about(status), os.readlink(name, dir_fd=fd))
+                        text = os.readlink(name, dir_fd=fd)
+                        yield messages.Link(name, messages.about(status), text)
                     else:
                         yield from self._file(fd, name, name, below, links)
                 except OSError as error:
@@ -200,10 +185,10 @@ class SourceReader:
             for open_fd, *_ in stack:
                 os.close(open_fd)
 
-    def _enter(self, fd: int, name: bytes) -> Enter:
+    def _enter(self, fd: int, name: bytes) -> messages.Enter:
         self.totals.entries += 1
         lists = read_attributes(fd, xattr=False, lists=(ACCESS, DEFAULT))
-        return Enter(name, about(os.fstat(fd), tuple(lists)))
+        return messages.Enter(name, messages.about(os.fstat(fd), tuple(lists)))
 
     def _file(
         self,
@@ -212,7 +197,7 @@ class SourceReader:
         name: bytes,
         path: bytes,
         links: dict[tuple[int, int], int],
-    ) -> Iterator[Frame | _Content]:
+    ) -> Iterator[messages.Frame | _Content]:
         status = os.stat(opened, dir_fd=holder, follow_symlinks=holder is None)
         if not stat.S_ISREG(status.st_mode):
             kind = _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
@@ -225,24 +210,25 @@ class SourceReader:
             identity = status.st_dev, status.st_ino
             self.totals.entries += 1
             if identity in links:
-                yield Hard(name, links[identity])
+                yield messages.Hard(name, links[identity])
                 return
             number, self._files_seen = self._files_seen, self._files_seen + 1
-            if status.st_nlink > 1:
+            linked = status.st_nlink > 1
+            if linked:
                 links[identity] = number
             lists = read_attributes(fd, xattr=False, lists=(ACCESS,))
             copy = _read_to_end(fd) if size_is_nominal(fd, status) else -1
             size = status.st_size if copy < 0 else os.fstat(copy).st_size
             known_digest = self._known_digest(number)
-            linked = status.st_nlink > 1
-            yield File(name, about(status, tuple(lists)), size, number, linked, known_digest)
+            about = messages.about(status, tuple(lists))
+            yield messages.File(name, about, size, number, linked, known_digest)
             if not known_digest:
                 if copy < 0:
                     yield from self._contents(fd, status, path)
                 elif size:
                     yield _Content(copy, 0, size, path)
                 self.totals.bytes += size
-            yield FileEnd()
+            yield messages.FileEnd()
         finally:
             os.close(fd)
             if copy >= 0:
@@ -269,7 +255,7 @@ class SourceReader:
 
     # ---- sizes and lists ---------------------------------------------------------
 
-    def _list(self) -> Iterator[Frame]:
+    def _list(self) -> Iterator[messages.Frame]:
         """Yield all files with their digests, in the order of the stream."""
         path: list[bytes] = []
         content: list[_Content] = []
@@ -277,21 +263,21 @@ class SourceReader:
         self._needed = None
         self._digests.clear()
         for frame in self._walk():
-            if isinstance(frame, Enter):
+            if isinstance(frame, messages.Enter):
                 path.append(frame.name)
-            elif isinstance(frame, Leave):
+            elif isinstance(frame, messages.Leave):
                 path.pop()
-            elif isinstance(frame, File):
+            elif isinstance(frame, messages.File):
                 name, size = b"/".join([*path, frame.name]), frame.size
                 content = []
             elif isinstance(frame, _Content):
                 content.append(frame)
-            elif isinstance(frame, FileEnd):
+            elif isinstance(frame, messages.FileEnd):
                 fd = content[0].fd if content else -1
                 checksum = digest_of(fd, size)
                 self._digests += checksum
-                yield ListedFile(name, size, checksum)
-        yield Close(self.totals.entries)
+                yield messages.ListedFile(name, size, checksum)
+        yield messages.Close(self.totals.entries)
 
     def _size_up_to(self, enough_bytes: int) -> int:
         """Return the size of the stream, or a number above `enough_bytes` if it is larger.
@@ -379,6 +365,3 @@ def allow_descriptors() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-__all__ = ["About", "BroadcastTotals", "Operand", "SourceReader", "allow_descriptors"]

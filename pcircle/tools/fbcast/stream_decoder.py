@@ -16,23 +16,9 @@ from pcircle.core.encoding import show
 from pcircle.core.writing import write_at
 from pcircle.fs.attributes.metadata import PreservedAttributes, settle_file, settle_link
 from pcircle.fs.attributes.xattrs import ExtendedAttributes
-from pcircle.fs.directories import close_open, open_below
+from pcircle.fs.directories import close_open, closing_fd, open_below
 from pcircle.fs.open_flags import CREATE_FILE_READABLE, OPEN_DIRECTORY, OPEN_ENTRY_PATH, OPEN_FILE
-from pcircle.tools.fbcast.messages import (
-    LENGTH,
-    About,
-    Close,
-    ContentHeader,
-    Enter,
-    File,
-    FileEnd,
-    Frame,
-    Hard,
-    Leave,
-    Link,
-    ListedFile,
-    decode,
-)
+from pcircle.tools.fbcast import messages
 from pcircle.tools.fbcast.signatures import Beat, digest_of
 
 KEEP = PreservedAttributes(mode=True, ownership=True, timestamps=True, acl=True)
@@ -46,7 +32,7 @@ class InvalidStreamError(OSError):
 class _Entered(NamedTuple):
     fd: int
     name: bytes
-    about: About | None
+    about: messages.About | None
 
 
 class StreamDecoder(ABC):
@@ -76,26 +62,26 @@ class StreamDecoder(ABC):
     def _head(self, view: memoryview) -> memoryview:
         """Decode a frame, or store its beginning, and return the remaining bytes."""
         have = len(self._partial)
-        if have < LENGTH.size:
-            take = LENGTH.size - have
+        if have < messages.LENGTH.size:
+            take = messages.LENGTH.size - have
             self._partial += view[:take]
             view = view[take:]
-            if len(self._partial) < LENGTH.size:
+            if len(self._partial) < messages.LENGTH.size:
                 return view
-        (length,) = LENGTH.unpack_from(self._partial)
-        take = LENGTH.size + length - len(self._partial)
+        (length,) = messages.LENGTH.unpack_from(self._partial)
+        take = messages.LENGTH.size + length - len(self._partial)
         self._partial += view[:take]
-        if len(self._partial) == LENGTH.size + length:
-            frame = decode(self._partial[LENGTH.size :])
+        if len(self._partial) == messages.LENGTH.size + length:
+            frame = messages.decode(self._partial[messages.LENGTH.size :])
             self._partial = b""
-            if isinstance(frame, ContentHeader):
+            if isinstance(frame, messages.ContentHeader):
                 self._missing = frame.length
-            self.is_complete = isinstance(frame, Close)
+            self.is_complete = isinstance(frame, messages.Close)
             self.frame(frame)
         return view[take:]
 
     @abstractmethod
-    def frame(self, frame: Frame) -> None:
+    def frame(self, frame: messages.Frame) -> None:
         """Handle a frame."""
 
     @property
@@ -126,38 +112,33 @@ class TreeWriter(StreamDecoder):
     def __init__(self, root_fd: int, old_fd: int, beat: Beat) -> None:
         super().__init__()
         self._beat = beat
-        self.entries: int = 0
         self._old_fd = old_fd
         self._stack = [_Entered(os.dup(root_fd), b"", None)]
-        self._file: File | None = None
+        self._file: messages.File | None = None
         self._fd = -1
         self._at = 0
         self._linked: dict[int, bytes] = {}  # paths of hard-linked files, by number
 
-    def frame(self, frame: Frame) -> None:
+    def frame(self, frame: messages.Frame) -> None:
         top = self._stack[-1].fd
-        if isinstance(frame, File):
+        if isinstance(frame, messages.File | messages.Enter | messages.Link | messages.Hard):
+            self.name: bytes = frame.name
+        if isinstance(frame, messages.File):
             self._begin(frame)
-        elif isinstance(frame, ContentHeader):
+        elif isinstance(frame, messages.ContentHeader):
             self._at = frame.offset
-        elif isinstance(frame, FileEnd):
+        elif isinstance(frame, messages.FileEnd):
             self._end()
-        elif isinstance(frame, Enter):
-            self.entries += 1
-            self.name = frame.name
+        elif isinstance(frame, messages.Enter):
             os.mkdir(_component(frame.name), 0o700, dir_fd=top)
             fd = os.open(frame.name, OPEN_DIRECTORY, dir_fd=top)
             self._stack.append(_Entered(fd, frame.name, frame.about))
-        elif isinstance(frame, Leave):
+        elif isinstance(frame, messages.Leave):
             self._leave()
-        elif isinstance(frame, Link):
-            self.entries += 1
-            self.name = frame.name
+        elif isinstance(frame, messages.Link):
             os.symlink(frame.text, _component(frame.name), dir_fd=top)
             self._settle_link(frame, top)
-        elif isinstance(frame, Hard):
-            self.entries += 1
-            self.name = frame.name
+        elif isinstance(frame, messages.Hard):
             self._link(frame)
 
     def content(self, data: memoryview) -> None:
@@ -186,9 +167,7 @@ class TreeWriter(StreamDecoder):
     def _path(self, name: bytes) -> bytes:
         return b"/".join([*(directory.name for directory in self._stack[1:]), name])
 
-    def _begin(self, frame: File) -> None:
-        self.entries += 1
-        self.name: bytes = frame.name
+    def _begin(self, frame: messages.File) -> None:
         self._file = frame
         top = self._stack[-1].fd
         if frame.linked:
@@ -199,7 +178,7 @@ class TreeWriter(StreamDecoder):
         elif frame.size:
             os.ftruncate(self._fd, frame.size)
 
-    def _copy_old(self, frame: File) -> None:
+    def _copy_old(self, frame: messages.File) -> None:
         """Copy the content that this node already has, and verify its digest.
 
         The old file remains unchanged until the new file is shown. Verification is required because
@@ -208,16 +187,12 @@ class TreeWriter(StreamDecoder):
         """
         path = self._path(frame.name)
         at = 0
-        with suppress(FileNotFoundError):
-            old = _open_below(self._old_fd, path)
-            try:
-                while at < frame.size and (
-                    count := os.copy_file_range(old, self._fd, min(_COPY_BYTES, frame.size - at))
-                ):
-                    at += count
-                    self._beat()
-            finally:
-                os.close(old)
+        with suppress(FileNotFoundError), closing_fd(_open_below(self._old_fd, path)) as old:
+            while at < frame.size and (
+                count := os.copy_file_range(old, self._fd, min(_COPY_BYTES, frame.size - at))
+            ):
+                at += count
+                self._beat()
         if at < frame.size or digest_of(self._fd, frame.size, self._beat) != frame.known_digest:
             why = "it was changed, here or at the source, since it was compared"
             raise InvalidStreamError(f"{show(path)}: {why}")
@@ -235,29 +210,21 @@ class TreeWriter(StreamDecoder):
         entered = self._stack.pop()
         if entered.about is None:
             raise InvalidStreamError("more directories are left than were entered")
-        try:
+        with closing_fd(entered.fd):
             held = ExtendedAttributes([*entered.about.lists], alone=True)
             settle_file(entered.fd, entered.about.status(), KEEP, held)
-        finally:
-            os.close(entered.fd)
 
-    def _link(self, frame: Hard) -> None:
+    def _link(self, frame: messages.Hard) -> None:
         path = self._linked.get(frame.first, b"")
         holder, _, name = path.rpartition(b"/")
-        fd = open_below(self._stack[0].fd, holder)
-        try:
+        with closing_fd(open_below(self._stack[0].fd, holder)) as fd:
             top = self._stack[-1].fd
             os.link(name, _component(frame.name), src_dir_fd=fd, dst_dir_fd=top)
-        finally:
-            os.close(fd)
 
-    def _settle_link(self, frame: Link, top: int) -> None:
-        fd = os.open(frame.name, OPEN_ENTRY_PATH, dir_fd=top)
-        try:
+    def _settle_link(self, frame: messages.Link, top: int) -> None:
+        with closing_fd(os.open(frame.name, OPEN_ENTRY_PATH, dir_fd=top)) as fd:
             # The kernel can set the times of a link only by path.
             settle_link(b"/proc/self/fd/%d" % fd, frame.about.status(), KEEP)
-        finally:
-            os.close(fd)
 
 
 class FileListComparer(StreamDecoder):
@@ -274,8 +241,8 @@ class FileListComparer(StreamDecoder):
         self._bits = bytearray()
         self._number = 0
 
-    def frame(self, frame: Frame) -> None:
-        if not isinstance(frame, ListedFile):
+    def frame(self, frame: messages.Frame) -> None:
+        if not isinstance(frame, messages.ListedFile):
             return
         if self._number % 8 == 0:
             self._bits.append(0)
@@ -290,20 +257,15 @@ class FileListComparer(StreamDecoder):
         super().complete()
         return bytes(self._bits)
 
-    def _is_same(self, listed: ListedFile) -> bool:
+    def _is_same(self, listed: messages.ListedFile) -> bool:
         try:
-            fd = _open_below(self._old_fd, listed.path)
+            with closing_fd(_open_below(self._old_fd, listed.path)) as fd:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode) or status.st_size != listed.size:
+                    return False
+                return digest_of(fd, status.st_size, self._beat) == listed.digest
         except OSError:
             return False
-        try:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode) or status.st_size != listed.size:
-                return False
-            return digest_of(fd, status.st_size, self._beat) == listed.digest
-        except OSError:
-            return False
-        finally:
-            os.close(fd)
 
 
 def _component(name: bytes) -> bytes:
@@ -316,8 +278,5 @@ def _component(name: bytes) -> bytes:
 def _open_below(fd: int, path: bytes) -> int:
     """Open a file below an open directory for reading, without following links."""
     holder, _, name = path.rpartition(b"/")
-    inner = open_below(fd, holder)
-    try:
+    with closing_fd(open_below(fd, holder)) as inner:
         return os.open(name, OPEN_FILE, dir_fd=inner)
-    finally:
-        os.close(inner)
