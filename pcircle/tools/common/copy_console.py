@@ -11,7 +11,6 @@ import msgspec
 
 from pcircle import __version__
 from pcircle.cli import console as base
-from pcircle.cli.options import CommonOptions
 from pcircle.cli.output import MessageStream
 from pcircle.cli.report import RootSignature
 from pcircle.core.encoding import show
@@ -35,6 +34,7 @@ from pcircle.tools.common.copy_report import (
 if TYPE_CHECKING:
     from pcircle.jobs.plan_output import PlanFile
     from pcircle.runtime.restart.output_log import OutputLog
+    from pcircle.tools.common.copy_options import CopyOptions
     from pcircle.tools.common.copy_report import Signatures
 
 
@@ -55,34 +55,25 @@ class CopyConsole(base.Console[CopyResult]):
 
     def __init__(
         self,
-        tool: str,
-        options: CommonOptions,
+        options: CopyOptions,
         log: LogFile | None,
         *,
-        dry: bool,
-        sources: Sequence[bytes],
-        target: bytes,
         roots: Sequence[CopyRoot],
-        session: CheckpointSession | None = None,
-        signatures: Signatures | None = None,
-        words: Sequence[str] = (),
-        actions: LogFile | None = None,
-        listed: LogFile | None = None,
-        planned: PlanFile | None = None,
+        session: CheckpointSession | None,
+        signatures: Signatures | None,
+        actions: LogFile | None,
+        listed: LogFile | None,
+        planned: PlanFile | None,
     ) -> None:
-        self.tool = tool
+        self.tool = options.tool
         super().__init__(options, log, actions, listed, planned)
-        self._dry = dry
+        self._options = options
         self._differs = False
         self._last_failure: Failure | None = None
         self._skipped: set[str] = set()  # kinds of special files that were skipped
-        self._sources = sources
-        self._target = target
         self._roots = roots
-        self._error_log = options.error_log
         self._checkpoint_session = session
         self._signatures = signatures
-        self._words = words
         self._signed: list[tuple[bytes, str | None]] = []
         self.can_restart = False
         self.loss: RankLoss | None = None
@@ -170,7 +161,7 @@ class CopyConsole(base.Console[CopyResult]):
             for line in describe_losses(report.not_kept):
                 self.note(f"{self.tool}: {line}")
         final_code = self.final_code = self._write_results(report)
-        if not (self.quiet or self._dry):
+        if not (self.quiet or self._options.dry):
             for line in self.next(code, reasons, is_resumable):
                 self.note(f"{self.tool}: {line}")
         return final_code
@@ -222,10 +213,11 @@ class CopyConsole(base.Console[CopyResult]):
             yield f"{text}{first}run: {again}" if again else f"{text}{first}run it again"
         elif self.by_kind and code == EntriesFailed.exit_code:
             retry = None
-            if self._error_log is not None and self._signatures is None:
+            log = self._options.error_log
+            if log is not None and self._signatures is None:
                 # The retry reads this log, so it cannot also write to it. It needs no other list.
                 listed = ("--error-log", "--retry-from", "--files-from", "--stop-at")
-                wanted = f"--retry-from={self._error_log}"
+                wanted = f"--retry-from={log}"
                 retry = self._command(wanted, ("--resume", "--restart"), listed)
             text = "to retry only the failed entries, "
             how = "use --error-log FILE and then --retry-from FILE"
@@ -235,11 +227,11 @@ class CopyConsole(base.Console[CopyResult]):
         self, add: str | None, drop: Collection[str], drop_valued: Collection[str]
     ) -> str | None:
         """Return the command to run next, or None if the copy was not started by a command line."""
-        if not self._words:
+        if not self._options.words:
             return None
         from pcircle.cli.shell import command
 
-        return command(self.tool, self._words, add=add, drop=drop, drop_valued=drop_valued)
+        return command(self.tool, self._options.words, add=add, drop=drop, drop_valued=drop_valued)
 
     def _report(
         self, code: int, total: CopyCounters, reasons: tuple[str, ...], outcome: Outcome[CopyResult]
@@ -249,9 +241,9 @@ class CopyConsole(base.Console[CopyResult]):
             tool=self.tool,
             version=__version__,
             exit_code=code,
-            dry_run=self._dry,
-            sources=tuple(map(show, self._sources)),
-            target=show(self._target),
+            dry_run=self._options.dry,
+            sources=tuple(map(show, self._options.sources)),
+            target=show(self._options.target),
             not_kept=total.not_kept,
             reasons=reasons,
             signatures=tuple(RootSignature(show(path), text) for path, text in self._signed),
@@ -260,7 +252,8 @@ class CopyConsole(base.Console[CopyResult]):
 
     def _shown_target(self) -> str:
         """Return the path of the copy, or of the directory that contains several copies."""
-        return show(self._roots[0].target_shown if len(self._roots) == 1 else self._target)
+        roots = self._roots
+        return show(roots[0].target_shown if len(roots) == 1 else self._options.target)
 
     def summary(self, report: CopyReport) -> str:
         """Return the last line of the run."""

@@ -120,11 +120,8 @@ class CopyProgram(ToolProgram):
         self.log: LogFile | None = former.log
         self._actions = former._actions
         self._list = former._list
-        self.output_log, self._former, self._stdin_lists = (
-            former.output_log,
-            former.console,
-            former._stdin_lists,
-        )
+        self.output_log, self._former = former.output_log, former.console
+        self._stdin_lists = former._stdin_lists
         try:
             if self.output_log is not None:
                 self.output_log.begin_again()
@@ -176,7 +173,9 @@ class CopyProgram(ToolProgram):
                 self._stdin_lists = self._lists
         else:
             self._lists = self.listing(roots)
-        return self._finished(self._decide(nodes, roots, rules, here))
+        plan = self._with_checkpoint(self._decide(nodes, roots, rules, here))
+        self._open_logs()  # last, because a refused run must not truncate old logs
+        return msgspec.msgpack.encode(plan)
 
     def _decide(
         self,
@@ -188,47 +187,26 @@ class CopyProgram(ToolProgram):
         """Return the plan without its checkpoint. Raise UsageError if the copy is impossible."""
         options = self._options
         attributes = demand(options.stripe, options.keep)
-        plan: CopyPlan = self.plan_type(
-            roots=roots,
-            tool=options.tool,
-            keep=attributes,
-            large_bytes=_large_bytes(options),
-            chunk_bytes=options.chunk_bytes,
-            token=os.urandom(4).hex().encode(),
-            umask=self._umask,
-            directory=here,
-            one_node=len(set(nodes)) == 1,
-            dry=options.dry,
-            say_each=options.dry and options.verbose > 0,
-            reflink=options.reflink,
-            sparse=options.sparse,
-            existing=options.existing,
-            listed=None if self._lists is None else self._lists.digest,
-            rules=rules,
-            follow=options.links == "all",
-            one_file_system=options.one_file_system,
-            bytes_per_s=options.bytes_per_s,
-            operations_per_s=options.operations_per_s,
-            polite=options.polite,
-            noatime=options.noatime,
-            verify=options.verify,
-            sign=options.sign,
-            striping=striping_of(options.stripe, attributes, roots),
-            threads=options.threads,
-            attribute_filter=_attribute_filter(options),
-            now_ns=time.time_ns(),
-            acts=self._acts(roots),
-            strict=options.strict_operands,
-            retries=options.retry_from is not None,
-            **self.decided(roots),
-        )
-        return plan
-
-    def _finished(self, plan: CopyPlan) -> bytes:
-        """Return the encoded plan with its checkpoint."""
-        plan = self._with_checkpoint(plan)
-        self._open_logs()  # last, because a refused run must not truncate old logs
-        return msgspec.msgpack.encode(plan)
+        fields: dict[str, Any] = options.planned(self.plan_type) | {
+            "roots": roots,
+            "keep": attributes,
+            "large_bytes": _large_bytes(options),
+            "token": os.urandom(4).hex().encode(),
+            "umask": self._umask,
+            "directory": here,
+            "one_node": len(set(nodes)) == 1,
+            "say_each": options.dry and options.verbose > 0,
+            "listed": None if self._lists is None else self._lists.digest,
+            "rules": rules,
+            "follow": options.links == "all",
+            "striping": striping_of(options.stripe, attributes, roots),
+            "attribute_filter": _attribute_filter(options),
+            "now_ns": time.time_ns(),
+            "acts": self._acts(roots),
+            "strict": options.strict_operands,
+            "retries": options.retry_from is not None,
+        }
+        return self.plan_type(**fields | self.decided(roots))
 
     def listing(self, roots: tuple[CopyRoot, ...]) -> Lists | None:
         """Return a list of the paths to copy, or None to copy all paths.
@@ -303,19 +281,23 @@ class CopyProgram(ToolProgram):
         A retry of failed entries interprets DST like the first run, even though DST now exists.
         """
         options = self._options
-        sources, target = options.sources, options.target
-        follow, force = options.links != "none", options.existing.force
         into, exact = options.into, options.exact
-        roots = resolve(sources, target, into=into, exact=exact, follow=follow, force=force)
-        if failed and len(sources) == 1 and not (into or exact):
+        roots = self._resolve(into=into, exact=exact)
+        if failed and len(roots) == 1 and not (into or exact):
             from pcircle.tools.common.copy_error_log import sides
 
             wanted = (failed[0].source, failed[0].target)
             if sides(roots[0], here) != wanted:
-                exact_roots = resolve(sources, target, exact=True, follow=follow, force=force)
+                exact_roots = self._resolve(exact=True)
                 if sides(exact_roots[0], here) == wanted:
                     return exact_roots
         return roots
+
+    def _resolve(self, *, into: bool = False, exact: bool = False) -> tuple[CopyRoot, ...]:
+        options = self._options
+        follow, force = options.links != "none", options.existing.force
+        operands = options.sources, options.target
+        return resolve(*operands, into=into, exact=exact, follow=follow, force=force)
 
     def _prefer_interrupted(self, roots: tuple[CopyRoot, ...], here: bytes) -> tuple[CopyRoot, ...]:
         """Return these roots, or those of an interrupted copy that has created DST."""
@@ -328,10 +310,8 @@ class CopyProgram(ToolProgram):
             return roots
         if has_checkpoint(roots, here, checkpoint):
             return roots
-        follow, force = options.links != "none", options.existing.force
-        operands = options.sources, options.target
         try:
-            exact_roots = resolve(*operands, exact=True, follow=follow, force=force)
+            exact_roots = self._resolve(exact=True)
         except UsageError:
             return roots
         return exact_roots if has_checkpoint(exact_roots, here, checkpoint) else roots
@@ -395,16 +375,11 @@ class CopyProgram(ToolProgram):
 
             signatures = Signatures(options.sign, tuple(root.target_shown for root in roots))
         self.console = self.console_type(
-            self.name,
             options,
             self.log,
-            dry=options.dry,
-            sources=options.sources,
-            target=options.target,
             roots=roots,
             session=self._checkpoint_session,
             signatures=signatures,
-            words=options.words,
             actions=self._actions,
             listed=self._list,
             planned=self.planned,

@@ -16,7 +16,7 @@ from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.fs.attributes.mounts import place_of
 from pcircle.fs.data import DataCopier
-from pcircle.fs.directories import directory_and_ancestors
+from pcircle.fs.directories import closing_fd, directory_and_ancestors
 from pcircle.fs.safe_open import directory, make_directory
 from pcircle.walk.globs import Rule, leave_out
 
@@ -41,11 +41,9 @@ def held(path: bytes) -> Iterator[HeldDirectory]:
     except OSError:
         yield HeldDirectory(path)
         return
-    try:
+    with closing_fd(fd):
         status, at = os.fstat(fd), b"/proc/self/fd/%d" % fd
         yield HeldDirectory(at if os.path.lexists(at) else path, (status.st_dev, status.st_ino))
-    finally:
-        os.close(fd)
 
 
 def _opened(path: bytes) -> int:
@@ -67,7 +65,7 @@ def refuse_inside(path: bytes, *trees: bytes, said: bytes | None = None) -> None
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return
-    try:
+    with closing_fd(fd):
         try:
             above = set(directory_and_ancestors(fd))
         except OSError as error:
@@ -78,8 +76,6 @@ def refuse_inside(path: bytes, *trees: bytes, said: bytes | None = None) -> None
                 there = os.stat(other)
                 if (there.st_dev, there.st_ino) in above:
                     raise UsageError(f"'{show(said or path)}' is inside '{show(other)}'")
-    finally:
-        os.close(fd)
 
 
 def refuse_removed(

@@ -10,6 +10,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from pcircle.cli.arguments import require_operands
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from pcircle.cli.ids import Owner
     from pcircle.fs.attributes.metadata import PreservedAttributes
-    from pcircle.fs.attributes.owners import Bits, IdRule
+    from pcircle.fs.attributes.owners import Bits, Given, IdRule
     from pcircle.ops.checkpoint.plan import CheckpointOptions
     from pcircle.ops.copy.entry.overwrite import OverwriteOptions
     from pcircle.tools.fmirror.plan import DeletionPolicy, UpdatePolicy
@@ -78,11 +79,39 @@ def _owner(name: str, text: str) -> Owner:
 def _modes(name: str, texts: Sequence[str]) -> tuple[Bits, ...]:
     if not texts:
         return ()
-    from pcircle.tools.fmirror.owners import modes_of
+    from pcircle.core.encoding import show
+    from pcircle.fs.attributes.owners import read_modes
 
-    return modes_of(name, texts)
+    umask = os.umask(0)
+    os.umask(umask)
+    try:
+        return tuple(chain.from_iterable(read_modes(text, umask) for text in texts))
+    except ValueError as error:
+        raise UsageError(f"{name}: {show(os.fsencode(str(error)))}") from None
 
 
+def _refuse_owners(given: Given, keep: PreservedAttributes, *, numeric: bool) -> None:
+    """Raise UsageError if the given owners and modes conflict with other options."""
+    if numeric and given.by_name:
+        raise UsageError("--numeric-ids cannot be combined with maps that contain name patterns")
+    if given.uid is not None and given.users:
+        raise UsageError("--usermap cannot be combined with an owner of --chown")
+    if given.gid is not None and given.groups:
+        raise UsageError("--groupmap cannot be combined with a group given to --chown")
+    gives_users = given.uid is not None or bool(given.users)
+    owns = gives_users or given.gid is not None or bool(given.groups)
+    if owns and not keep.ownership:
+        raise UsageError("--chown, --usermap and --groupmap require --preserve=ownership")
+    if given.modes and not keep.mode:
+        raise UsageError("--chmod requires --preserve=mode")
+    if gives_users and os.geteuid():
+        raise UsageError("only root may give files to other users: --chown, --usermap")
+
+
+# Arguments that several declarations share. A plan and a resumed run keep `_RECORDED` options.
+_RECORDED = {"recorded": True, "same_on_resume": True}
+_REFERENCE_TREES = {"metavar": "DIR", "repeatable": True, "parse": _trees}
+_ID_MAP = {"metavar": "FROM:TO,...", "parse": later("read_map", "ids"), "otherwise": ()}
 _KNOWN_CHANGES = ("changed", "changed_from", "since_manifest")
 
 
@@ -106,37 +135,32 @@ class MirrorOptions(CopyOptions, root="A"):
         "-c",
         "--checksum",
         excludes=("size_only", "ignore_times"),
-        recorded=True,
-        same_on_resume=True,
+        **_RECORDED,
         help="compare file contents, not times",
     )
     size_only: bool = option(
         "--size-only",
         excludes=("ignore_times",),
-        recorded=True,
-        same_on_resume=True,
+        **_RECORDED,
         help="treat files of the same size as unchanged",
     )
     ignore_times: bool = option(
         "-I",
         "--ignore-times",
-        recorded=True,
-        same_on_resume=True,
+        **_RECORDED,
         help="copy all files, even unchanged ones",
     )
     ctime: bool = option(
         "--ctime",
         excludes=("checksum", "size_only", "ignore_times"),
-        recorded=True,
-        same_on_resume=True,
+        **_RECORDED,
         help="compare contents of files whose ctime is after the last run",
     )
     window_ns: int | None = option(
         "--modify-window",
         metavar="T",
         parse=_window_ns,
-        recorded=True,
-        same_on_resume=True,
+        **_RECORDED,
         help="treat times that differ by at most T as equal",
     )
     changed: Literal["walk", "fs", "auto"] = option(
@@ -183,8 +207,7 @@ class MirrorOptions(CopyOptions, root="A"):
     )
     ignore_existing: bool = option(
         "--ignore-existing",
-        recorded=True,
-        same_on_resume=True,
+        **_RECORDED,
         help="skip updating existing entries in B",
     )
     prunes: bool = option(
@@ -196,40 +219,29 @@ class MirrorOptions(CopyOptions, root="A"):
     )
     link_dest: tuple[bytes, ...] = option(
         "--link-dest",
-        metavar="DIR",
-        repeatable=True,
-        parse=_trees,
+        **_REFERENCE_TREES,
         excludes=("sign",),
-        recorded=True,
-        same_on_resume=True,
+        **_RECORDED,
         help="hard-link unchanged entries from DIR (repeatable)",
     )
     compare_dest: tuple[bytes, ...] = option(
         "--compare-dest",
-        metavar="DIR",
-        repeatable=True,
-        parse=_trees,
+        **_REFERENCE_TREES,
         excludes=("sign",),
         same_on_resume=True,
         help="skip entries that are unchanged in DIR (repeatable)",
     )
     copy_dest: tuple[bytes, ...] = option(
         "--copy-dest",
-        metavar="DIR",
-        repeatable=True,
-        parse=_trees,
-        recorded=True,
-        same_on_resume=True,
+        **_REFERENCE_TREES,
+        **_RECORDED,
         help="copy contents from DIR if they are the same (repeatable)",
     )
     reflink_dest: tuple[bytes, ...] = option(
         "--reflink-dest",
-        metavar="DIR",
-        repeatable=True,
-        parse=_trees,
+        **_REFERENCE_TREES,
         excludes=("reflink=never",),
-        recorded=True,
-        same_on_resume=True,
+        **_RECORDED,
         help="like --copy-dest, but share blocks with DIR (repeatable)",
     )
     moved: bool = option(
@@ -254,8 +266,7 @@ class MirrorOptions(CopyOptions, root="A"):
         metavar="USER:GROUP",
         takes="owner",
         parse=_owner,
-        recorded=True,
-        same_on_resume=True,
+        **_RECORDED,
         help="set the owner and group of all entries",
     )
     modes: tuple[Bits, ...] = option(
@@ -263,26 +274,19 @@ class MirrorOptions(CopyOptions, root="A"):
         metavar="MODES",
         repeatable=True,
         parse=_modes,
-        recorded=True,
-        same_on_resume=True,
+        **_RECORDED,
         help="change modes as in rsync: D2775,Fo-w",
     )
     user_map: tuple[IdRule, ...] = option(
         "--usermap",
-        metavar="FROM:TO,...",
-        parse=later("read_map", "ids"),
-        otherwise=(),
-        recorded=True,
-        same_on_resume=True,
+        **_ID_MAP,
+        **_RECORDED,
         help="map users, also in access control lists",
     )
     group_map: tuple[IdRule, ...] = option(
         "--groupmap",
-        metavar="FROM:TO,...",
-        parse=later("read_map", "ids"),
-        otherwise=(),
-        recorded=True,
-        same_on_resume=True,
+        **_ID_MAP,
+        **_RECORDED,
         help="map groups, also in access control lists",
     )
     numeric_ids: bool = option(
@@ -505,13 +509,18 @@ class MirrorOptions(CopyOptions, root="A"):
     @cached_property
     def keep(self) -> PreservedAttributes:
         """The attributes to preserve: all, or those in `--preserve`. Special files are copied."""
+        from msgspec.structs import replace
+
         from pcircle.fs.attributes.owners import Given
-        from pcircle.tools.fmirror.owners import owning
 
         owner = self.owner
         uid, gid = (None, None) if owner is None else (owner.uid, owner.gid)
         given = Given(uid, gid, self.user_map, self.group_map, self.modes)
-        return owning(self._preserving(self.preserve), given, numeric=self.numeric_ids)
+        keep = self._preserving(self.preserve)
+        if given == Given():
+            return keep
+        _refuse_owners(given, keep, numeric=self.numeric_ids)
+        return replace(keep, given=given)
 
     def _preserving(self, names: Sequence[str]) -> PreservedAttributes:
         from msgspec.structs import replace

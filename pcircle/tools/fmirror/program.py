@@ -67,6 +67,7 @@ class MirrorProgram(CopyProgram):
     said: ClassVar[str] = ""
     journaled_type: ClassVar[type[JournaledMirror]] = JournaledMirror
     console_type: ClassVar[type[MirrorConsole]] = MirrorConsole
+    _options: MirrorOptions
     outlives_ranks = False
     lists_completely = True
 
@@ -80,7 +81,6 @@ class MirrorProgram(CopyProgram):
         """Initialise the program; `survey` is the completed comparison with a manifest."""
         super().__init__(options, umask)
         self._lock = lock
-        self._mirror = options
         self.applied: LoadedPlan | None = None  # the plan that --apply carries out
         # Unless noted otherwise, the following fields are set only on rank 0.
         self.console: MirrorConsole | None = None
@@ -108,17 +108,18 @@ class MirrorProgram(CopyProgram):
     @property
     def mirror(self) -> MirrorOptions:
         """Return the options. With `--apply`, those on rank 0 include the options of the plan."""
-        return self._mirror
+        return self._options
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
-        snapshot, options = self._mirror.snapshot, self._mirror
+        options = self._options
+        snapshot = options.snapshot
         if os.path.isdir(options.sources[0]) and not options.is_idle:
             self._lock.take(options.kept_at, options.state_dir)
         if snapshot is not None:
             from pcircle.tools.fmirror import snapshots  # few runs make a snapshot
 
-            source = self._mirror.sources[0]
-            makes = os.path.isdir(source) and not self._mirror.dry
+            source = options.sources[0]
+            makes = os.path.isdir(source) and not options.dry
             if makes:
                 above = os.path.dirname(snapshot.directory.rstrip(b"/")) or b"."
                 refuse_inside(above, source, said=snapshot.directory)
@@ -137,7 +138,7 @@ class MirrorProgram(CopyProgram):
     def listing(self, roots: tuple[CopyRoot, ...]) -> Lists | None:
         """Return a list of the entries to compare, or None to compare everything."""
         self._examine(roots)
-        options = self._mirror
+        options = self._options
         if self.survey is not None:
             return self.survey.lists()
         if options.changed_from is not None:
@@ -148,7 +149,7 @@ class MirrorProgram(CopyProgram):
 
     def _named(self, name: str, source: bytes, target: bytes) -> Lists | None:
         """Return the entries that the user lists as changed, or None to compare everything."""
-        options, known = self._mirror, self.known
+        options, known = self._options, self.known
         why = ""
         if options.full_every_s is not None:
             why = proof.overdue(options, known) if known else "there was no earlier complete run"
@@ -172,7 +173,7 @@ class MirrorProgram(CopyProgram):
 
         Raise UsageError if these trees cannot be mirrored.
         """
-        options = self._mirror
+        options = self._options
         (root,) = roots
         source, target = options.sources[0], options.target
         if root.kind != DIRECTORY:
@@ -201,7 +202,7 @@ class MirrorProgram(CopyProgram):
 
     def _reported_changes(self, source: bytes, target: bytes) -> Lists | None:
         """Return the changes that the file system reports, or None if it may have missed any."""
-        options, by_proof = self._mirror, self._mirror.changed == "auto"
+        options, by_proof = self._options, self._options.changed == "auto"
         before = None if self.known is None else self.known.subvolume
         why, number = self._unfit(source)
         if why or before is None:
@@ -223,7 +224,7 @@ class MirrorProgram(CopyProgram):
         """Return why changes may be missed, or an empty string, and the last snapshot's number."""
         from pcircle.tools.fmirror.state import changes  # few runs use the changes of btrfs
 
-        options, known = self._mirror, self.known
+        options, known = self._options, self.known
         if known is None:
             return changes.unfit(source, None), None
         why = proof.overdue(options, known) or changes.unfit(source, known.subvolume)
@@ -235,7 +236,7 @@ class MirrorProgram(CopyProgram):
 
     def _finder(self) -> ExtraneousFinder | None:
         """Return the finder of extraneous entries on rank 0, or None if nothing is removed."""
-        deleting = self._mirror.deleting
+        deleting = self._options.deleting
         return ExtraneousFinder(UnfilteredDecisions(deleting)) if deleting.enabled else None
 
     def _decide(
@@ -245,7 +246,7 @@ class MirrorProgram(CopyProgram):
         rules: tuple[Rule, ...],
         here: bytes,
     ) -> CopyPlan:
-        options = self._mirror
+        options = self._options
         if options.deleting.enabled:
             keeping_rules, written = (
                 kept_rules(UnfilteredDecisions(options.deleting, rules)),
@@ -260,7 +261,7 @@ class MirrorProgram(CopyProgram):
     def decided(self, roots: tuple[CopyRoot, ...]) -> dict[str, Any]:
         if self.identity is None:  # with --files-from, `listing` was not called
             self._examine(roots)
-        options, known = self._mirror, self.known
+        options, known = self._options, self.known
         source, target = options.sources[0], options.target
         if options.deleting.enabled:
             self._refuse_source(source)
@@ -273,16 +274,9 @@ class MirrorProgram(CopyProgram):
                 "--ctime: no complete run with this option is known, so all files are read"
             )
         return {
-            "upkeep": options.upkeep,
-            "deleting": options.deleting,
             "quiet_ns": quiet_ns,
             "devices": self.devices,
-            "itemize": options.itemize,
             "renamed": options.renamed.new,
-            "link_dest": options.link_dest,
-            "compare_dest": options.compare_dest,
-            "copy_dest": options.copy_dest,
-            "reflink_dest": options.reflink_dest,
             "began_ns": clock_ns(),
         }
 
@@ -306,11 +300,11 @@ class MirrorProgram(CopyProgram):
 
     def _acts(self, roots: tuple[CopyRoot, ...]) -> ActionOutput:
         acts = super()._acts(roots)
-        return msgspec.structs.replace(acts, plan=self._mirror.plan is not None)
+        return msgspec.structs.replace(acts, plan=self._options.plan is not None)
 
     def _open_logs(self) -> None:
         super()._open_logs()
-        options = self._mirror
+        options = self._options
         if options.plan is not None:
             from pcircle.jobs.plan_output import PlanFile  # few runs write a plan
 
@@ -319,7 +313,7 @@ class MirrorProgram(CopyProgram):
 
     def _sides(self) -> tuple[list[bytes], list[str]]:
         """Return the paths of A and B, and their identities."""
-        paths, known_by = [self._mirror.sources[0], self._mirror.target], []
+        paths, known_by = [self._options.sources[0], self._options.target], []
         for path in paths:
             known = state.identity_if_readable(path)
             known_by.append("-" if known is None else f"{known.filesystem} {known.root}")
@@ -334,7 +328,7 @@ class MirrorProgram(CopyProgram):
         return self._checkpoint_session is not None and self._checkpoint_session.plan.run > 1
 
     def dry_type(self) -> type[DryTask]:
-        if self._mirror.looks == "moves":
+        if self._options.looks == "moves":
             from pcircle.tools.fmirror.work.renames import (
                 MissingFilesTask,  # few runs search for moved files
             )
@@ -346,7 +340,7 @@ class MirrorProgram(CopyProgram):
 
     def complain(self, text: str) -> None:
         """Print a message, except in a job that only searches (`looks`)."""
-        if not self._mirror.looks:
+        if not self._options.looks:
             super().complain(text)
 
     def _refuse_source(self, source: bytes) -> None:
@@ -355,7 +349,7 @@ class MirrorProgram(CopyProgram):
         If the source is empty or a different directory, its file system may not be mounted. Files
         that were moved from a source may exist only in the target.
         """
-        options = self._mirror
+        options = self._options
         is_empty = not has_entries(self.sides[0].path, source)
         if is_empty and not options.allow_empty and has_entries(options.kept_at):
             raise UsageError(
@@ -394,11 +388,11 @@ class MirrorProgram(CopyProgram):
         decided = msgspec.msgpack.decode(plan, type=MirrorPlan)
         console = require_type(MirrorConsole, super().observer(plan))
         self.console, self.decision = console, decided
-        snapshot = self._mirror.snapshot
+        snapshot = self._options.snapshot
         console.place = None if snapshot is None else show(snapshot.path)
         console.decision, console.rules = decided, kept_rules(decided)
         console.applies = self.applied is not None
-        console.renamed = PathHashes(self._mirror.renamed.old)
+        console.renamed = PathHashes(self._options.renamed.old)
         self._touch()
         if self.changes is not None and self.changes.surplus:
             console.found.add(packed(0, self.changes.surplus))
@@ -410,7 +404,7 @@ class MirrorProgram(CopyProgram):
 
     def _touch(self) -> None:
         """Record in the state that this run may change the target."""
-        options = self._mirror
+        options = self._options
         if self.known is None or options.is_idle:
             return
         place = state.place_of(options.kept_at, options.state_dir)
@@ -428,8 +422,8 @@ class MirrorApplyProgram(MirrorProgram):
     journaled_type: ClassVar[type[JournaledMirrorApply]] = JournaledMirrorApply
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
-        self.applied, args = plan_file.planned(self._mirror.arguments)
-        self._options = self._mirror = MirrorOptions.of(args)
+        self.applied, args = plan_file.planned(self._options.arguments)
+        self._options = MirrorOptions.of(args)
         return super().prepare(nodes)
 
     def listing(self, roots: tuple[CopyRoot, ...]) -> Lists | None:
@@ -454,4 +448,4 @@ class ClearProgram(MirrorProgram):
         # Imported here, because few runs remove entries from the source.
         from pcircle.tools.fmirror.work.remove_source import ClearTask, MoveAwayTask
 
-        return MoveAwayTask if self._mirror.clears == "all" else ClearTask
+        return MoveAwayTask if self._options.clears == "all" else ClearTask

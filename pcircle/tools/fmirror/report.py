@@ -92,10 +92,7 @@ class MirrorConsole(CopyConsole):
         self.renamed: PathHashes = PathHashes(b"")
         self.entries: int = 0
         self.removed: int = 0
-        self._touched = 0
-        self._linked = 0
-        self._nearby = 0
-        self._surplus = 0  # extraneous entries that the copy has handled itself
+        self._total = CopyCounters()
         self._has_changed = True
         super().__init__(*arguments, **named)  # last, because it may report something
 
@@ -139,9 +136,9 @@ class MirrorConsole(CopyConsole):
                     unplanned = error
             if plan.itemize and change.line:
                 self.results.text([change.line])
-            if self._dry and change.touches and change.line:
+            if self._options.dry and change.touches and change.line:
                 linked.touched += 1
-            elif self._dry and change.line:
+            elif self._options.dry and change.line:
                 count(linked, change.name.mode, change.size_bytes)
                 linked.nearby += change.name.near and not change.linked
         if unplanned is not None:
@@ -150,10 +147,8 @@ class MirrorConsole(CopyConsole):
             outcome = msgspec.structs.replace(outcome, code=code, reasons=reasons)
         if linked.completed or linked.touched:
             outcome = _with(outcome, linked)
-        total = CopyCounters.total(outcome.counts)
-        self.entries = total.found
-        self._touched, self._linked, self._nearby = total.touched, total.linked, total.nearby
-        self.removed, self._surplus = total.removed, total.surplus
+        total = self._total = CopyCounters.total(outcome.counts)
+        self.entries, self.removed = total.found, total.removed
         done = total.files, total.links, total.special, total.touched, total.linked, total.removed
         directories = total.directories_created, total.directories_touched
         self._has_changed = any(done) or any(directories)
@@ -164,18 +159,23 @@ class MirrorConsole(CopyConsole):
         fields = {name: getattr(report, name) for name in report.__struct_fields__}
         return MirrorReport(
             **fields,
-            touched=self._touched,
-            linked=self._linked,
-            nearby=self._nearby,
-            surplus=self.found.count + self._surplus,
+            touched=self._total.touched,
+            linked=self._total.linked,
+            nearby=self._total.nearby,
+            surplus=self._surplus,
         )
+
+    @property
+    def _surplus(self) -> int:
+        """The number of extraneous paths, including those that the copy has handled itself."""
+        return self.found.count + self._total.surplus
 
     def summary(self, report: CopyReport) -> str:
         """Return the last line of the output, counting updated attributes as work."""
         removes = self.removed or self.found.count or self.doubtful.count or len(self.renamed)
         idle = "nothing to copy" if removes else "nothing to do"
         there = self.place or self._shown_target()
-        text = summary(report, there, self._touched, idle, resumes=self._resumes)
+        text = summary(report, there, self._total.touched, idle, resumes=self._resumes)
         removed = f"; {plural(self.removed, 'entry', 'entries')} removed"
         return text + removed if self.removed else text
 
@@ -197,7 +197,7 @@ class MirrorConsole(CopyConsole):
             cleared=cleared,
             withheld=removed.withheld or None,
             failures=(*self.report.failures, *removed.not_moved),
-            surplus=self.found.count + self._surplus,
+            surplus=self._surplus,
             not_removed=tuple(removed.failures),
             expired=self.expired,
         )
@@ -215,7 +215,7 @@ class MirrorConsole(CopyConsole):
         self._moved = moved.files, moved.size
         if moved.files and not self.quiet:
             files, size = plural(moved.files, "file", "files"), format_size(moved.size)
-            would = "would be " if self._dry else ""
+            would = "would be " if self._options.dry else ""
             self.note(f"{self.tool}: {files} {would}renamed instead of copied ({size})")
         try:
             moved.log(json_lines, list_out)

@@ -23,6 +23,7 @@ import msgspec
 
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
+from pcircle.fs.directories import closing_fd
 from pcircle.fs.naming import NO_SUCH_RENAME, rename_to_free
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 
@@ -160,8 +161,7 @@ def begin(snapshot: Snapshot, *, make: bool) -> None:
 
 def complete(snapshot: Snapshot, *, sync: bool) -> None:
     """Give the snapshot its final name, and point `latest` to it. Raise OSError on failure."""
-    fd = os.open(snapshot.directory, OPEN_DIRECTORY_FOLLOW)
-    try:
+    with closing_fd(os.open(snapshot.directory, OPEN_DIRECTORY_FOLLOW)) as fd:
         try:
             rename_to_free(UNFINISHED, snapshot.name, fd)
         except OSError as error:
@@ -176,5 +176,3 @@ def complete(snapshot: Snapshot, *, sync: bool) -> None:
         os.rename(written, LATEST, src_dir_fd=fd, dst_dir_fd=fd)
         if sync:
             os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -31,7 +31,14 @@ from pcircle.fs.attributes.btrfs import (
     subvolumes_in,
 )
 from pcircle.fs.attributes.mounts import mounts_below
-from pcircle.fs.directories import Directories, bases, capacity_of, open_below, working_directory
+from pcircle.fs.directories import (
+    Directories,
+    bases,
+    capacity_of,
+    closing_fd,
+    open_below,
+    working_directory,
+)
 from pcircle.fs.lists import record_of
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.sorting import Sorter
@@ -191,9 +198,10 @@ def found(
     entries are ignored. Raise OSError if btrfs cannot be queried or a directory cannot be read.
     """
     changes = Changes([], [])
-    fd = os.open(source, OPEN_DIRECTORY_FOLLOW)
-    top = os.open(target, OPEN_DIRECTORY_FOLLOW)
-    try:
+    with (
+        closing_fd(os.open(source, OPEN_DIRECTORY_FOLLOW)) as fd,
+        closing_fd(os.open(target, OPEN_DIRECTORY_FOLLOW)) as top,
+    ):
         directories = set()
         for inode, mode in changed_since(fd, generation):
             if stat.S_ISDIR(mode):
@@ -215,9 +223,6 @@ def found(
                 _directory(path, (fd, top), changes, finder)
                 for name in subvolumes_in(fd, paths[path], generation):
                     changes.records.append(record_of(os.path.join(path, name), whole=True))
-    finally:
-        os.close(fd)
-        os.close(top)
     return changes
 
 
@@ -242,20 +247,16 @@ def _other_names(top_fd: int, path: bytes) -> Iterator[bytes]:
     paths = [path]
     while paths:
         path = paths.pop()
-        fd = open_below(top_fd, path)
-        try:
-            with os.scandir(to_scan(fd)) as entries:
-                for entry in entries:
-                    name = os.fsencode(entry.name)
-                    if entry.is_dir(follow_symlinks=False):
-                        paths.append(os.path.join(path, name))
-                        continue
-                    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                    if status.st_nlink > 1:
-                        for above, other in names_of(top_fd, status.st_ino):
-                            yield record_of(os.path.join(path_of(top_fd, above), other))
-        finally:
-            os.close(fd)
+        with closing_fd(open_below(top_fd, path)) as fd, os.scandir(to_scan(fd)) as entries:
+            for entry in entries:
+                name = os.fsencode(entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    paths.append(os.path.join(path, name))
+                    continue
+                status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                if status.st_nlink > 1:
+                    for above, other in names_of(top_fd, status.st_ino):
+                        yield record_of(os.path.join(path_of(top_fd, above), other))
 
 
 def _directory(

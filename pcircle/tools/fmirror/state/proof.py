@@ -15,6 +15,7 @@ import os
 
 from pcircle.fs.attributes.btrfs import Subvolume, has_subvolumes, number_of, subvolume_of, sync
 from pcircle.fs.attributes.mounts import mounts_below
+from pcircle.fs.directories import closing_fd
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.tools.fmirror.plan import kept_words
@@ -28,11 +29,8 @@ def source_of(path: bytes) -> Subvolume | None:
 
     Raise OSError if the directory cannot be opened.
     """
-    fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
-    try:
+    with closing_fd(os.open(path, OPEN_DIRECTORY_FOLLOW)) as fd:
         return subvolume_of(fd)
-    finally:
-        os.close(fd)
 
 
 def is_whole(options: MirrorOptions) -> bool:
@@ -126,26 +124,21 @@ def number_of_last(source: bytes, known: MirrorState) -> int | None:
     """Return the number of the last run's snapshot, or None unless it still exists unchanged."""
     if known.snapshot is None:
         return None
-    fd = os.open(source, OPEN_DIRECTORY_FOLLOW)
-    try:
-        return number_of(fd, known.snapshot)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
+    with closing_fd(os.open(source, OPEN_DIRECTORY_FOLLOW)) as fd:
+        try:
+            return number_of(fd, known.snapshot)
+        except OSError:
+            return None
 
 
 def left_of(target: bytes) -> SubvolumeState | None:
     """Flush a target to disk and return its state, or None if it is not a writable subvolume."""
     try:
-        fd = os.open(target, OPEN_DIRECTORY_FOLLOW)
-        try:
+        with closing_fd(os.open(target, OPEN_DIRECTORY_FOLLOW)) as fd:
             if subvolume_of(fd) is None:
                 return None
             sync(fd)  # otherwise delayed writes would change inodes later
             now = subvolume_of(fd)
-        finally:
-            os.close(fd)
     except OSError:
         return None
     return None if now is None or now.read_only else SubvolumeState(now.uuid, *now.changed)
@@ -154,11 +147,8 @@ def left_of(target: bytes) -> SubvolumeState | None:
 def _has_subvolumes(target: bytes) -> bool:
     """Return whether a target that is a subvolume may contain other subvolumes."""
     try:
-        fd = os.open(target, OPEN_DIRECTORY_FOLLOW)
-        try:
+        with closing_fd(os.open(target, OPEN_DIRECTORY_FOLLOW)) as fd:
             return has_subvolumes(fd)
-        finally:
-            os.close(fd)
     except OSError:
         return True
 

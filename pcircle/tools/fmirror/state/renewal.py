@@ -18,12 +18,12 @@ import msgspec
 from pcircle.cli.program import run_tool
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
-from pcircle.core.errors import EntriesFailed, StoppedEarly, require, require_type, worst
+from pcircle.core.errors import EntriesFailed, StoppedEarly, require, worst
 from pcircle.core.writing import WholeFile
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.safe_open import create, replace
-from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
+from pcircle.fs.stats import CAPACITY, Stats
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask, resolve
 from pcircle.ops.compare.manifests import DigestComparer
@@ -41,7 +41,6 @@ from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:
     from pcircle.jobs.tree_task import TreeItem
-    from pcircle.walk.walker import Walker
 
 _TOGETHER = 256
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)
@@ -75,7 +74,7 @@ class RenewalVisitor(EntryVisitor):
     def __init__(self, task: RenewalTask) -> None:
         super().__init__(task)
         self._algorithm = task.plan.algorithm
-        self._stats = Stats()
+        self._stats = task.stats
         self._directories: list[tuple[bytes, int, int]] = []
         self._entries: list[tuple[bytes, ManifestEntry]] = []
 
@@ -107,20 +106,12 @@ class RenewalVisitor(EntryVisitor):
         else:
             super().fail(root, path, doing, error, context)
 
-    def close(self) -> None:
-        """Stop the helper threads."""
-        self._stats.close()
-
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
         every = names.all()
-        errors: dict[int, OSError] = {}
         batch, remaining = every[:CAPACITY], every[CAPACITY:]
-        try:
-            self._stats.look(fds[0], batch)
-        except StatBlockError as failed:
-            errors = failed.errors
+        errors = self._stats.look_up(fds[0], batch)
         rows = zip(batch, self._stats.rows(len(batch)), strict=True)
         counters = self.counters
         for place, (name, row) in enumerate(rows):
@@ -148,13 +139,12 @@ class RenewalTask(TreeTask):
     visitor_type: ClassVar[type[RenewalVisitor]] = RenewalVisitor
     plan: RenewalPlan
 
-    def walker(self, visitor: EntryVisitor) -> Walker[int]:
-        self._own = require_type(RenewalVisitor, visitor)
-        return super().walker(visitor)
+    def begin(self) -> None:
+        self.stats: Stats = Stats()
 
     def close(self) -> None:
         for part in self.parts:
-            part._own.close()
+            part.stats.close()
         super().close()
 
 

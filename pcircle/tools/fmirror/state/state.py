@@ -67,6 +67,7 @@ from pcircle.core.writing import write_all
 from pcircle.fs.attributes.btrfs import subvolume_of
 from pcircle.fs.attributes.mounts import mounts_below, type_of_mount
 from pcircle.fs.attributes.owners import Given
+from pcircle.fs.directories import closing_fd
 from pcircle.fs.file_system import LOCAL, session, volume_id
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.safe_open import OTHERS_WRITE, create, opened, replace
@@ -137,13 +138,10 @@ def identity_of(path: bytes) -> Identity:
 
     Raise OSError if the directory cannot be opened.
     """
-    fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
-    try:
+    with closing_fd(os.open(path, OPEN_DIRECTORY_FOLLOW)) as fd:
         status, subvolume = os.fstat(fd), subvolume_of(fd)
         kind = type_of_mount(fd) or b"unknown"
         known = volume_id(fd, kind)
-    finally:
-        os.close(fd)
     if subvolume is not None:
         return Identity(f"btrfs {subvolume.origin}", status.st_ino)
     return Identity(f"{kind.decode(errors='replace')} {known or '-'}", status.st_ino)
@@ -151,11 +149,8 @@ def identity_of(path: bytes) -> Identity:
 
 def session_of(path: bytes) -> Session:
     """Return the session of a source. Raise OSError if it cannot be opened."""
-    fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
-    try:
+    with closing_fd(os.open(path, OPEN_DIRECTORY_FOLLOW)) as fd:
         mounted, subvolume = session(fd), subvolume_of(fd)
-    finally:
-        os.close(fd)
     if mounted is None:
         return Session()
     if subvolume is None:
@@ -171,17 +166,12 @@ def give_mark(target: bytes) -> int:
     If the file system is later restored from an image, the target will have an older change time.
     """
     try:
-        fd = os.open(target, OPEN_DIRECTORY_FOLLOW)
+        with closing_fd(os.open(target, OPEN_DIRECTORY_FOLLOW)) as fd:
+            before = os.fstat(fd)
+            os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+            after_ns = os.fstat(fd).st_ctime_ns
     except OSError:
         return 0
-    try:
-        before = os.fstat(fd)
-        os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
-        after_ns = os.fstat(fd).st_ctime_ns
-    except OSError:
-        return 0
-    finally:
-        os.close(fd)
     return after_ns if after_ns != before.st_ctime_ns else 0
 
 
@@ -235,34 +225,26 @@ def read(path: bytes) -> MirrorState | None:
         if not lines or lines[0] != _FIRST:
             return None
         words = {word: value for word, _, value in (line.partition(" ") for line in lines[1:])}
-        times = [_read_time(words[name]) for name in ("began", "full", "touched")]
-        identity = Identity(words["filesystem"], int(words["root"]))
         filesystem, _, inode = words["target"].rpartition(" ")
-        target = Identity(filesystem, int(inode))
-        compared = frozenset(filter(None, words["kept"].split(",")))
-        known = words["source"], identity, target, compared
         origin, _, generation = words["subvolume"].partition(" ")
-        subvolume = None if origin == "-" else (origin, int(generation))
-        mounts = frozenset(line[6:] for line in lines if line.startswith("mount "))
-        snapshot = None if words["snapshot"] == "-" else words["snapshot"]
         uuid, *numbers = words["left"].split(" ")
-        left = None if uuid == "-" else SubvolumeState(uuid, *map(int, numbers))
-        more = snapshot, left, words["names"] == "alike", words["given"]
-        entries = int(words["entries"])
-        times.append(_read_time(words.get("moved", "0.0")))
         number, _, mounted = words["session"].partition(" ")
-        began_ns, *latest_ns = times
-        full_ns, touched_ns, moved_ns = latest_ns
         return MirrorState(
-            *known,
-            began_ns,
-            entries,
-            subvolume,
-            mounts,
-            *more,
-            full_ns=full_ns,
-            touched_ns=touched_ns,
-            moved_ns=moved_ns,
+            source=words["source"],
+            identity=Identity(words["filesystem"], int(words["root"])),
+            target=Identity(filesystem, int(inode)),
+            compared=frozenset(filter(None, words["kept"].split(","))),
+            began_ns=_read_time(words["began"]),
+            entries=int(words["entries"]),
+            subvolume=None if origin == "-" else (origin, int(generation)),
+            mounts=frozenset(line[6:] for line in lines if line.startswith("mount ")),
+            snapshot=None if words["snapshot"] == "-" else words["snapshot"],
+            left=None if uuid == "-" else SubvolumeState(uuid, *map(int, numbers)),
+            alike=words["names"] == "alike",
+            given=words["given"],
+            full_ns=_read_time(words["full"]),
+            touched_ns=_read_time(words["touched"]),
+            moved_ns=_read_time(words.get("moved", "0.0")),
             session=Session(mounted, int(number)),
             mark_ns=_read_time(words["mark"]),
         )
@@ -296,10 +278,8 @@ def write(path: bytes, run: MirrorState) -> None:
     temporary = path + b".%d" % os.getpid()
     fd = create(temporary, 0o600)
     try:
-        try:
+        with closing_fd(fd):
             write_all(fd, "".join(f"{line}\n" for line in lines).encode())
-        finally:
-            os.close(fd)
         replace(temporary, path)
     except OSError:
         with suppress(OSError):  # the first error is more useful to the user

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from pcircle.core.encoding import text_of
-from pcircle.core.errors import require_type
 from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
 from pcircle.fs.lists import record_of
 from pcircle.fs.scan import Block
-from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, StatusRow, divide
+from pcircle.fs.stats import CAPACITY, Stats, StatusRow, divide
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask
 from pcircle.ops.checkpoint.plan import JournalPlan
@@ -32,6 +31,7 @@ from pcircle.ops.digest.manifest import Manifest, ManifestEntry
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import DeletionPolicy
 from pcircle.tools.fmirror.work.extraneous import KINDS, ExtraneousFinder, Surplus, packed
+from pcircle.tools.fmirror.work.unchanged import MOVED, since_last
 from pcircle.walk.items import DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
@@ -39,13 +39,9 @@ from pcircle.walk.visitor import Names, Where
 if TYPE_CHECKING:
     from pcircle.jobs.tree_task import TreeCounters, TreeItem
     from pcircle.walk.items import Batch, Tree
-    from pcircle.walk.walker import Walker
 
 _TOGETHER = 256
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)
-_SAME, _CHANGED, _MOVED = range(
-    3
-)  # values of `DirectoryIdentity.since`: changes of a directory since the last complete run
 
 
 class SurveyPlan(TreePlan, frozen=True, kw_only=True):
@@ -89,11 +85,10 @@ class SurveyVisitor(EntryVisitor):
         super().__init__(task)
         plan: SurveyPlan = task.plan
         self._plan = plan
-        self._stats = Stats(task.helped)
+        self._stats = task.stats
         self._comparer = StatusComparer(plan.fields, plan.window_ns)
         self._finder = ExtraneousFinder(plan) if plan.deleting.enabled else None
-        top = bases([(plan.target, b"")], plan.directory)
-        self._targets = Directories(top, capacity_of(is_first=task.first is None))
+        self._targets = task.targets
         self._records: list[bytes] = []
 
     @cached_property
@@ -107,11 +102,6 @@ class SurveyVisitor(EntryVisitor):
     def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
         """Send all findings to rank 0."""
         self._tell(context)
-
-    def close(self) -> None:
-        """Release the directories."""
-        self._stats.close()
-        self._targets.close()
 
     def _list(self, path: bytes, context: Context[TreeItem], *, whole: bool = False) -> None:
         self._records.append(record_of(path or b".", whole=whole))
@@ -136,14 +126,11 @@ class SurveyVisitor(EntryVisitor):
         """Compare a directory with the manifest."""
         super().enter(opened, source, holder)
         status, context = source.opened.status, self._context
-        above = _CHANGED if holder is None else holder.place.since
-        since = _SAME
-        if above == _MOVED or status.st_dev != self._plan.device:
-            since = _MOVED
-        elif status.st_ctime_ns >= self._plan.quiet_ns:
-            # If the parent has changed too, the directory may have been renamed into it. A rename
-            # does not change the times of anything below, so these times prove nothing.
-            since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
+        since = since_last(
+            None if holder is None else holder.place.since,
+            is_known=status.st_dev == self._plan.device,
+            is_quiet=status.st_ctime_ns < self._plan.quiet_ns,
+        )
         opened.place = DirectoryIdentity(source.identity, since=since)
         entry = self._book.entry(opened.path)
         if entry is None or entry.kind != b"d":
@@ -171,7 +158,7 @@ class SurveyVisitor(EntryVisitor):
         entries = self._book.entries(path)
         while batch := list(islice(entries, CAPACITY)):
             if names is None:
-                errors = _errors(self._stats, fd, [entry.name for entry in batch])
+                errors = self._stats.look_up(fd, [entry.name for entry in batch])
                 if any(isinstance(error, _NO_SUCH) for error in errors.values()):
                     return True
             elif any(text_of(entry.name) not in names for entry in batch):
@@ -203,7 +190,7 @@ class SurveyVisitor(EntryVisitor):
     ) -> None:
         every = names.all()
         batch, remaining = every[:CAPACITY], every[CAPACITY:]
-        errors = _errors(self._stats, fds[0], batch)
+        errors = self._stats.look_up(fds[0], batch)
         known = self._book.finder(where.path)
         rows = zip(batch, self._stats.rows(len(batch)), strict=True)
         for place, (name, row) in enumerate(rows):
@@ -229,7 +216,7 @@ class SurveyVisitor(EntryVisitor):
         plan = self._plan
         if plan.links and row.st_nlink > 1:
             return True
-        moved = where.place.since == _MOVED
+        moved = where.place.since == MOVED
         if plan.asks and (moved or row.st_ctime_ns >= plan.quiet_ns):
             return True
         if self._comparer.differences(row, entry_row(entry)):
@@ -239,14 +226,6 @@ class SurveyVisitor(EntryVisitor):
             return bool(self._digests.differences(plan.fields, entry, entry.name, fd, row, stop))
         except OSError:
             return True
-
-
-def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]:
-    try:
-        stats.look(fd, names)
-    except StatBlockError as failed:
-        return failed.errors
-    return {}
 
 
 class SurveyTask(TreeTask):
@@ -261,16 +240,16 @@ class SurveyTask(TreeTask):
         division = divide(self.plan.threads)
         self.threads: int | None = division.workers
         self.max_threads: int = division.max_workers
-        self.helped: int = division.helped_of(0 if self.first is None else len(self.first.parts))
-
-    def walker(self, visitor: EntryVisitor) -> Walker[int]:
-        self._own = require_type(SurveyVisitor, visitor)
-        return super().walker(visitor)
+        number = 0 if self.first is None else len(self.first.parts)
+        self.stats: Stats = Stats(division.helped_of(number))
+        top = bases([(self.plan.target, b"")], self.plan.directory)
+        self.targets: Directories = Directories(top, capacity_of(is_first=self.first is None))
 
     def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
         return super().begun(counters) if self.plan.manifest else iter(())
 
     def close(self) -> None:
         for part in self.parts:
-            part._own.close()
+            part.stats.close()
+            part.targets.close()
         super().close()

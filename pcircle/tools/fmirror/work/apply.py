@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
@@ -28,9 +27,13 @@ from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.steps import Step
-from pcircle.tools.fmirror.work.visitor import JournaledMirror, MirrorTask, MirrorVisitor
-from pcircle.walk.items import handed_back
-from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
+from pcircle.tools.fmirror.work.visitor import (
+    JournaledMirror,
+    MirrorTask,
+    MirrorVisitor,
+    one_by_one,
+)
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:
@@ -142,12 +145,10 @@ class ApplyVisitor(MirrorVisitor):
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[PartialResult]
     ) -> None:
         """Check each name right before its action."""
-        until_s = time.monotonic() + BATCH_S
-        kinds = (names.links, names.specials, names.files)
-        planned = [(name, kind) for kind, kind_names in enumerate(kinds) for name in kind_names]
-        for number, (marked, kind) in enumerate(planned, 1):
+        for marked, one in one_by_one(where, names, context):
             name, mark = split_mark(marked)
-            one = Names(*([name] if kind == position else [] for position in (2, 0, 1)))
+            for kind_names in (one.files, one.links, one.specials):
+                kind_names[:] = [name for _ in kind_names]
             try:
                 with error_context(steps.DOING):
                     is_over = self._check(where, name, mark, fds)
@@ -162,10 +163,6 @@ class ApplyVisitor(MirrorVisitor):
                     self._counters.weight += where.weight
                 else:
                     super().names(where, one, fds, context)
-            if kind == len(kinds) - 1 and time.monotonic() > until_s and number < len(planned):
-                remaining = [marked for marked, _ in planned[number:]]
-                context.spawn(list(handed_back(where, remaining)))
-                break
 
     def _check(self, where: Where, name: bytes, mark: bytes, fds: tuple[int, int]) -> bool:
         """Return whether an entry needs no further action. Raise Changed if it is not as planned.

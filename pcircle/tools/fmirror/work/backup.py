@@ -30,7 +30,7 @@ from itertools import count
 import msgspec
 
 from pcircle.fs.data import DataCopier
-from pcircle.fs.directories import join_path
+from pcircle.fs.directories import closing_fd, join_path
 from pcircle.fs.entry_errors import error_context
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange, rename_to_free
 from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY, OPEN_FILE
@@ -184,8 +184,7 @@ class Backup:
         Raise OSError on failure.
         """
         above, name = os.path.split(path)
-        fd = way.open(above)
-        try:
+        with closing_fd(way.open(above)) as fd:
             before = os.fstat(fd)
             try:
                 self.take(path, name, fd)
@@ -195,8 +194,6 @@ class Backup:
                     raise
                 self.take(path, name, fd)
             os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
-        finally:
-            os.close(fd)
 
     def close(self) -> None:
         """Release the directory."""
@@ -231,7 +228,7 @@ def paths_to_move(path: bytes, way: TargetAccess, choose: Choose) -> list[bytes]
             fd = way.open(here)
         except NotADirectoryError:
             continue
-        try:
+        with closing_fd(fd):
             for block in blocks(fd):
                 count = len(block)
                 choose(block, here, fd)
@@ -241,8 +238,6 @@ def paths_to_move(path: bytes, way: TargetAccess, choose: Choose) -> list[bytes]
                 below = [join_path(here, name) for name in encoded(names)]
                 inner += below[: len(block.directories)]
                 found += below
-        finally:
-            os.close(fd)
     for here in reversed(inner[1:]):
         if here in stays:
             stays.add(os.path.dirname(here))
@@ -291,26 +286,22 @@ def _give_access(fd: int, like: tuple[int, bytes]) -> None:
 
     The owner keeps all permissions. If these attributes cannot be set, the directory stays private.
     """
-    with suppress(OSError):
-        old = os.open(like[1], OPEN_DIRECTORY, dir_fd=like[0])
+    with suppress(OSError), closing_fd(os.open(like[1], OPEN_DIRECTORY, dir_fd=like[0])) as old:
+        status = os.fstat(old)
+        mode = stat.S_IMODE(status.st_mode) | stat.S_IRWXU
+        with suppress(PermissionError):
+            os.fchown(fd, status.st_uid, status.st_gid)
+        own = os.fstat(fd)
+        if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
+            mode &= ~(stat.S_ISUID | stat.S_ISGID)
         try:
-            status = os.fstat(old)
-            mode = stat.S_IMODE(status.st_mode) | stat.S_IRWXU
-            with suppress(PermissionError):
-                os.fchown(fd, status.st_uid, status.st_gid)
-            own = os.fstat(fd)
-            if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
-                mode &= ~(stat.S_ISUID | stat.S_ISGID)
-            try:
-                os.setxattr(fd, _LIST, os.getxattr(old, _LIST))
-            except OSError as error:
-                if error.errno not in (errno.ENODATA, errno.EOPNOTSUPP):
-                    raise
-                with suppress(OSError):  # the new directory may have inherited a list
-                    os.removexattr(fd, _LIST)
-            os.fchmod(fd, mode)
-        finally:
-            os.close(old)
+            os.setxattr(fd, _LIST, os.getxattr(old, _LIST))
+        except OSError as error:
+            if error.errno not in (errno.ENODATA, errno.EOPNOTSUPP):
+                raise
+            with suppress(OSError):  # the new directory may have inherited a list
+                os.removexattr(fd, _LIST)
+        os.fchmod(fd, mode)
 
 
 def _between(name: bytes, written: bytes) -> bytes:
@@ -358,12 +349,11 @@ def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
 
     Raise OSError on failure.
     """
-    old = os.open(name, OPEN_FILE, dir_fd=source_fd)
-    try:
+    with closing_fd(os.open(name, OPEN_FILE, dir_fd=source_fd)) as old:
         status = os.fstat(old)
         new = os.open(written, CREATE_FILE, 0o600, dir_fd=fd)
         try:
-            try:
+            with closing_fd(new):
                 mover, done = DataCopier(), 0
                 while part := mover.move(old, new, done, _AT_ONCE):
                     done += part
@@ -372,13 +362,9 @@ def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
                     os.ftruncate(new, size)
                 _give_attributes(old, new, status)
                 os.fsync(new)
-            finally:
-                os.close(new)
         except OSError:
             os.unlink(written, dir_fd=fd)
             raise
-    finally:
-        os.close(old)
 
 
 def _give_attributes(old: int, new: int, status: os.stat_result) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.core.errors import require, require_type
-from pcircle.fs.directories import HOLDER, NO_LEASE, Directories, Lease, join_path
+from pcircle.fs.directories import HOLDER, NO_LEASE, Directories, Lease, closing_fd, join_path
 from pcircle.fs.entry_errors import Changed, error_context, set_operation
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block
@@ -271,12 +271,9 @@ class DryMirrorVisitor(DryVisitor):
         """Return whether a reference tree has the content of a source file."""
         if not self._has_near or not stat.S_ISREG(source.st_mode):
             return False
-        fd = os.open(name, OPEN_FILE, dir_fd=source_fd)
-        try:
+        with closing_fd(os.open(name, OPEN_FILE, dir_fd=source_fd)) as fd:
             self._policy.enter(where.root, where.path)
             return self._policy.has_content(name, fd, source)
-        finally:
-            os.close(fd)
 
     def _refuse(
         self, name: bytes, source_fd: int, source: os.stat_result, old: os.stat_result | None

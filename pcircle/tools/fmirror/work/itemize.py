@@ -237,12 +237,7 @@ def _record(
 
 def count(counters: CopyCounters, mode: int, size: int) -> None:
     """Count an entry that is not a directory, and its bytes."""
-    if stat.S_ISREG(mode):
-        counters.files += 1
-    elif stat.S_ISLNK(mode):
-        counters.links += 1
-    else:
-        counters.special += 1
+    counters.count(mode)
     counters.bytes_found += size
     counters.bytes_done += size
 

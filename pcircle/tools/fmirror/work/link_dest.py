@@ -1,8 +1,8 @@
 """`--link-dest` and `--compare-dest`: reference trees that may have an entry the target lacks.
 
 If the entry in a reference tree equals the source's, it is linked into the target, or omitted from
-it. The trees are entered one directory at a time, without following symbolic links. A linked entry
-is checked again, because a user with write access to the tree could have replaced it meanwhile.
+it. A linked entry is checked again, because a user with write access to the tree could have
+replaced it meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from pcircle.fs.write_access import WriteAccess
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
-from pcircle.tools.fmirror.work.reference_tree import ReferenceTrees
+from pcircle.tools.fmirror.work.reference_trees import ReferenceTrees
 
 
 class LinkDest:

@@ -40,7 +40,7 @@ from pcircle.tools.fmirror.work import steps
 if TYPE_CHECKING:
     from pcircle.ops.compare.content import ContentComparer
     from pcircle.tools.fmirror.work.backup import Backup
-    from pcircle.tools.fmirror.work.copy_dest import CopyDest
+    from pcircle.tools.fmirror.work.reference_trees import CopyDest
 
 _NO_RENAME = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
 _CONTENT = fields.KIND | fields.SIZE | fields.TARGET | fields.RDEV
@@ -93,7 +93,8 @@ class MirrorOverwritePolicy:
         self._access = WriteAccess(owner=True, flags=plan.keep.flags)
         self._copy_dest: CopyDest | None = None
         if plan.copy_dest or plan.reflink_dest:
-            from pcircle.tools.fmirror.work.copy_dest import CopyDest  # few runs have the option
+            # Few runs have the option.
+            from pcircle.tools.fmirror.work.reference_trees import CopyDest
 
             self._copy_dest = CopyDest(plan, self._is_same)
         self._compared: tuple[tuple[tuple[int, ...], ...], bool] = (), False

@@ -22,7 +22,7 @@ from pcircle.core.encoding import show
 from pcircle.core.units import Timestamp, timestamp
 from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
 from pcircle.fs.naming import rename_to_free
-from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
+from pcircle.fs.stats import CAPACITY, Stats
 from pcircle.fs.write_access import Admissions, WriteAccess
 from pcircle.jobs.action_log import ActionLines, ActionLog, ActionOutput
 from pcircle.ops.compare.content import ContentComparer
@@ -69,7 +69,10 @@ class MissingFilesVisitor(DryMirrorVisitor):
         self.counters.weight += where.weight * count
         for at in range(0, len(names.files), CAPACITY):
             batch = names.files[at : at + CAPACITY]
-            missing = batch if target_fd < 0 else _missing(self._looks[1], target_fd, batch)
+            missing = batch
+            if target_fd >= 0:
+                errors = self._looks[1].look_up(target_fd, batch)
+                missing = [batch[place] for place, e in errors.items() if isinstance(e, _NO_SUCH)]
             self._find(where.path, missing, source_fd)
         if len(self._missing) >= _TOGETHER:
             self.tell(context)
@@ -78,12 +81,8 @@ class MissingFilesVisitor(DryMirrorVisitor):
         """Record which of these missing files may exist under another path in the target."""
         if not names:
             return
-        gone: Iterable[int] = ()
         look = self._looks[0]
-        try:
-            look.look(fd, names)
-        except StatBlockError as failed:  # the copy will encounter and report these errors
-            gone = failed.errors
+        gone = look.look_up(fd, names)  # the copy will encounter and report these errors
         for place, (name, row) in enumerate(zip(names, look.rows(len(names)), strict=True)):
             if place in gone or not stat.S_ISREG(row.st_mode) or not row.st_size:
                 continue
@@ -98,15 +97,6 @@ class MissingFilesVisitor(DryMirrorVisitor):
         for at in range(0, len(alone), _TOGETHER):
             context.note([MissingFiles(tuple(alone[at : at + _TOGETHER]))])
         super().tell(context)
-
-
-def _missing(look: Stats, fd: int, names: list[bytes]) -> list[bytes]:
-    try:
-        look.look(fd, names)
-    except StatBlockError as failed:
-        gone = {place for place, why in failed.errors.items() if isinstance(why, _NO_SUCH)}
-        return [name for place, name in enumerate(names) if place in gone]
-    return []
 
 
 class MissingFilesTask(DryMirrorTask):

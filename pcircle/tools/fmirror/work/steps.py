@@ -29,9 +29,8 @@ import msgspec
 import xxhash
 
 from pcircle.core.encoding import to_scan
-from pcircle.fs.directories import join_path
+from pcircle.fs.directories import closing_fd, join_path, open_below
 from pcircle.fs.entry_errors import Changed, error_context
-from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.fs.scan import Block
 from pcircle.jobs import plan_file as planned
 from pcircle.jobs.plan_file import mark_of, split_mark
@@ -114,33 +113,15 @@ def _digest(name: bytes, directory_fd: int) -> bytes:
     total, waiting = 0, [b""]
     while waiting:
         path = waiting.pop()
-        fd = _opened(join_path(name, path) if path else name, directory_fd)
-        try:
-            with os.scandir(to_scan(fd)) as entries:
-                for entry in entries:
-                    status = entry.stat(follow_symlinks=False)
-                    inner = join_path(path, os.fsencode(entry.name))
-                    total += xxhash.xxh3_128_intdigest(inner + b"\0" + mark_of(status))
-                    if stat.S_ISDIR(status.st_mode):
-                        waiting.append(inner)
-        finally:
-            os.close(fd)
+        below = join_path(name, path) if path else name
+        with closing_fd(open_below(directory_fd, below)) as fd, os.scandir(to_scan(fd)) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                inner = join_path(path, os.fsencode(entry.name))
+                total += xxhash.xxh3_128_intdigest(inner + b"\0" + mark_of(status))
+                if stat.S_ISDIR(status.st_mode):
+                    waiting.append(inner)
     return b"%032x" % (total % (1 << _DIGEST_BITS))
-
-
-def _opened(path: bytes, directory_fd: int) -> int:
-    """Open a directory component by component, without following symbolic links.
-
-    Raise OSError on failure.
-    """
-    fd = os.dup(directory_fd)
-    for part in path.split(b"/"):
-        try:
-            inner = os.open(part, OPEN_DIRECTORY, dir_fd=fd)
-        finally:
-            os.close(fd)
-        fd = inner
-    return fd
 
 
 def confirmed(

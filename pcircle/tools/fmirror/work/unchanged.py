@@ -25,7 +25,7 @@ from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS, lists_all
 from pcircle.fs.native.interface import ASK_LISTS, KEEP_ATTRIBUTES, KEEP_LISTS
 from pcircle.fs.scan import FOLDER, LINK, ONLY_FILES, DirectoryBatch
-from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, StatusRow, Table, within_limit
+from pcircle.fs.stats import CAPACITY, Stats, StatusRow, Table, within_limit
 from pcircle.ops.compare import fields
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.fields import ACL, TARGET, XATTR
@@ -34,6 +34,8 @@ from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy, read_from_ns
 
 OF_FILES = fields.ALL & ~fields.TARGET
+SAME, CHANGED, MOVED = range(3)
+"""Values of `DirectoryIdentity.since`: changes of a directory since the last complete run."""
 _KINDS = ONLY_FILES | 1 << LINK[0]
 _ANY_KIND = 0xFFFF
 _FAST_S = 10e-6  # look-ups count as fast if a system call takes less
@@ -41,6 +43,21 @@ _MAX_ENTRIES = 1 << 15  # size of the largest directory that is compared in a ba
 _ROOM = 2048  # additional entries of a batch
 _DOUBTS = 64  # number of `enter` calls that compare all details after many recent changes
 _CLOCKS_NS = 3 * NS_PER_S  # allowance for different clocks and for times in whole seconds
+
+
+def since_last(above: int | None, *, is_known: bool, is_quiet: bool) -> int:
+    """Return how a directory has changed since the last complete run.
+
+    `above` is the change of its parent, or None for the root. `is_known` means that the last
+    complete run covered its file system, and `is_quiet` that its change times are older.
+    """
+    if above == MOVED or not is_known:
+        return MOVED
+    if is_quiet:
+        return SAME
+    # If the parent has changed too, the directory may have been renamed into it. A rename does not
+    # change the times of anything below, so these times prove nothing.
+    return MOVED if above == CHANGED else CHANGED
 
 
 class QuickCheck:
@@ -260,11 +277,8 @@ class QuickCheck:
             if is_looked_up:
                 look.put(_picked(Table(batch.table), list(rows)).data, batch.each_s)
                 continue
-            try:
-                names = [source.inside[row] for pair in pairs for row in pair.ours]
-                look.look(entry_fds[-1], names)
-            except StatBlockError as failed:
-                places.update(failed.errors)
+            names = [source.inside[row] for pair in pairs for row in pair.ours]
+            places.update(look.look_up(entry_fds[-1], names))
         places |= self._different(total)
         if self._trusts:
             recent = self._recent(self._looks, total)
@@ -369,11 +383,10 @@ def _look(look: Stats, fd: int, names: list[bytes]) -> tuple[list[bytes], list[b
     """Look up names, and return the existing and the missing ones."""
     if not names:
         return names, []
-    try:
-        look.look(fd, names)
+    errors = look.look_up(fd, names)
+    if not errors:
         return names, []
-    except StatBlockError as failed:
-        gone = [name for place, name in enumerate(names) if place in failed.errors]
+    gone = [name for place, name in enumerate(names) if place in errors]
     there = [name for name in names if name not in set(gone)]
     return _look(look, fd, there)[0], gone
 

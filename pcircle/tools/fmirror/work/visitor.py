@@ -50,7 +50,7 @@ from pcircle.tools.fmirror.work.itemize import Itemizer, LinkedRecords
 from pcircle.tools.fmirror.work.listing import Lister, ListingTimes
 from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
 from pcircle.tools.fmirror.work.subtrees import Subtrees
-from pcircle.tools.fmirror.work.unchanged import OF_FILES, QuickCheck
+from pcircle.tools.fmirror.work.unchanged import MOVED, OF_FILES, QuickCheck, since_last
 from pcircle.walk.items import DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import Names, Where
@@ -63,9 +63,6 @@ if TYPE_CHECKING:
 
 
 _PATHS_TOGETHER = 1000
-_SAME, _CHANGED, _MOVED = range(
-    3
-)  # values of `DirectoryIdentity.since`: changes of a directory since the last complete run
 
 
 class MirrorVisitor(CopyVisitor):
@@ -203,7 +200,7 @@ class MirrorVisitor(CopyVisitor):
         (source, target), place = above.leases, above.place
         if self._checks_together and not place.made:
             devices = device(source), device(target)
-            self._quick.is_trusted = place.since != _MOVED
+            self._quick.is_trusted = place.since != MOVED
             if not is_pseudo(source.fd) and self._quick.enter(devices, place.copy):
                 names = self._compare(above, names, (source.fd, target.fd), context)
         return super().select_directories(above, names, context)
@@ -276,7 +273,7 @@ class MirrorVisitor(CopyVisitor):
         *,
         created: bool,
     ) -> TargetDirectory:
-        trusted = holder is None or holder.place.since != _MOVED
+        trusted = holder is None or holder.place.since != MOVED
         if not created and trusted and self._quick.is_quiet(status, lease.opened.status):
             return TargetDirectory(status, lease.identity, created, quiet=True)
         return super()._between(source_fd, status, lease, holder, created=created)
@@ -297,15 +294,10 @@ class MirrorVisitor(CopyVisitor):
         place = super()._place(opened, source, lease, holder, made=made)
         if self._mirror.quiet_ns is None or made:
             return place
-        above = _CHANGED if holder is None else holder.place.since
-        since = _SAME
-        statuses = source.opened.status, lease.opened.status
-        if above == _MOVED or not self._quick.is_known(*statuses):
-            since = _MOVED
-        elif not self._quick.is_quiet(*statuses):
-            # If the parent has changed too, the directory may have been renamed into it. A rename
-            # does not change the times of anything below, so these times prove nothing.
-            since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
+        quick, statuses = self._quick, (source.opened.status, lease.opened.status)
+        is_known, is_quiet = quick.is_known(*statuses), quick.is_quiet(*statuses)
+        above = None if holder is None else holder.place.since
+        since = since_last(above, is_known=is_known, is_quiet=is_quiet)
         return msgspec.structs.replace(place, since=since) if since else place
 
     def listed(self, opened: Open[PartialResult], source: Lease) -> Iterator[Block]:
@@ -425,7 +417,7 @@ class MirrorVisitor(CopyVisitor):
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[PartialResult]
     ) -> None:
         place = where.place
-        self._quick.is_trusted = place.since != _MOVED
+        self._quick.is_trusted = place.since != MOVED
         self._policy.doubts = not self._quick.is_trusted
         if self._skips and not place.made and not is_pseudo(fds[0]):
             names.files = self._changed_names(where, names.files, fds, OF_FILES)
@@ -472,21 +464,12 @@ class MirrorVisitor(CopyVisitor):
         Names that are handed back when the time slice ends are itemized when their new item is
         processed.
         """
-        until_s = time.monotonic() + BATCH_S
-        single = [Names([], [name], []) for name in names.links]
-        single += [Names([], [], [name]) for name in names.specials]
-        single += [Names([name], [], []) for name in names.files]
-        for number, one in enumerate(single, 1):
-            (name,) = one.files or one.links or one.specials
+        for name, one in one_by_one(where, names, context):
             with suppress(OSError):  # the copy will encounter and report the same error
                 path = join_path(where.path, name)
                 judged = itemizer.entry(where.root, where.path, name, fds)
                 itemizer.say(path, *judged, context)
             super().names(where, one, fds, context)
-            if one.files and time.monotonic() > until_s and number < len(single):
-                remaining = [one.files[0] for one in single[number:]]
-                context.spawn(list(handed_back(where, remaining)))
-                break
 
     def _changed_names(
         self, where: Where, names: list[bytes], fds: tuple[int, int], among: int
@@ -502,6 +485,20 @@ class MirrorVisitor(CopyVisitor):
             self._counters.weight += where.weight * done
             left += changed
         return left
+
+
+def one_by_one(
+    where: Where, names: Names, context: ItemContext[PartialResult]
+) -> Iterator[tuple[bytes, Names]]:
+    """Yield each name, files last, and hand back the remaining files when the time slice ends."""
+    until_s = time.monotonic() + BATCH_S
+    yield from ((name, Names([], [name], [])) for name in names.links)
+    yield from ((name, Names([], [], [name])) for name in names.specials)
+    for number, name in enumerate(names.files, 1):
+        yield name, Names([name], [], [])
+        if time.monotonic() > until_s and number < len(names.files):
+            context.spawn(list(handed_back(where, names.files[number:])))
+            return
 
 
 # ---- tasks ---------------------------------------------------------------------------------------

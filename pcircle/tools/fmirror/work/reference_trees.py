@@ -1,8 +1,11 @@
-"""`--copy-dest` and `--reflink-dest`: take content from a reference tree that has it.
+"""Reference trees: other trees that may already contain entries of the source.
 
-A file in the reference tree is accepted on the same evidence as a file in the target. The new file
-then shares the blocks of that file, or gets a copy of its content. All attributes, and the content
-of other files, come from the source as usual.
+They are entered one directory at a time, without following symbolic links. `--link-dest` and
+`--compare-dest` are defined in `pcircle.tools.fmirror.work.link_dest`.
+
+`--copy-dest` and `--reflink-dest`: a file in the reference tree is accepted on the same evidence as
+a file in the target. The new file then shares the blocks of that file, or gets a copy of its
+content. All attributes, and the content of other files, come from the source as usual.
 """
 
 from __future__ import annotations
@@ -10,19 +13,73 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from pcircle.fs.data import DataCopier
+from pcircle.fs.directories import open_below
 from pcircle.fs.open_flags import OPEN_FILE
+from pcircle.fs.safe_open import directory
 from pcircle.ops.copy.entry.observers import refuse_change
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.work.reference_tree import ReferenceTrees
 
 _NO_CLONES = (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY)
 
 Same = Callable[[tuple[int, int], tuple[os.stat_result, os.stat_result]], bool]
 Copy = Callable[[int, int, os.stat_result], None]
+
+
+class ReferenceTrees:
+    """The open directories of the reference trees.
+
+    Each thread has its own instance.
+    """
+
+    def __init__(self, trees: Sequence[bytes]) -> None:
+        self._trees = trees
+        self._tops: list[int] = []
+        self._at: tuple[int, bytes] | None = None
+        self._fds: list[tuple[int, int]] = []  # tree numbers and directories of the current path
+
+    def __bool__(self) -> bool:
+        return bool(self._trees)
+
+    def at(self, root: int, path: bytes) -> list[tuple[int, int]]:
+        """Return the numbers of the trees that contain a directory, each with that open directory.
+
+        Symbolic links are not followed.
+        """
+        if self._at != (root, path):
+            self._leave()
+            self._at = root, path
+            if not self._tops:
+                self._tops = [_opened(tree) for tree in self._trees]
+            for number, top in enumerate(self._tops):
+                with suppress(OSError):  # the tree lacks the directory
+                    self._fds.append((number, open_below(top, path)))
+        return self._fds
+
+    def close(self) -> None:
+        """Release the directories."""
+        self._leave()
+        self._at = None
+        for fd in self._tops:
+            if fd >= 0:
+                os.close(fd)
+        self._tops.clear()
+
+    def _leave(self) -> None:
+        for _, fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
+
+
+def _opened(path: bytes) -> int:
+    """Open a tree, or return -1 if it cannot be opened."""
+    try:
+        return directory(path)
+    except OSError:
+        return -1
 
 
 class CopyDest:
@@ -38,9 +95,6 @@ class CopyDest:
         self._cloner = DataCopier("always")
         self._same = same
         self._useless: set[int] = set()  # trees that cannot share blocks with the target
-
-    def __bool__(self) -> bool:
-        return bool(self._references)
 
     def close(self) -> None:
         """Release the directories."""
