@@ -54,7 +54,7 @@ class Outbox:
         self._waiters = 0
         self._had_waiters = False
         self._recorded = 0  # number of values recorded since the start
-        self._wanted = 0  # number of values whose recording threads are waiting for
+        self._awaited = 0  # number of values whose recording threads are waiting for
         self.size_bytes: int = 0
         self.added: int = 0  # number of values added since the start
 
@@ -102,7 +102,7 @@ class Outbox:
     @property
     def is_urgent(self) -> bool:
         """Return whether a thread is waiting until its notices are recorded."""
-        return self._wanted > self._recorded
+        return self._awaited > self._recorded
 
     def await_record(self, wake: Callable[[], None]) -> bool:
         """Block until all values added so far are recorded; return False if they never will be.
@@ -110,7 +110,7 @@ class Outbox:
         `wake` makes the owner of the outbox check which notices to send.
         """
         with self._changed:
-            number = self._wanted = self.added
+            number = self._awaited = self.added
             while self._recorded < number and not self._open:
                 wake()
                 self._changed.wait()

@@ -39,7 +39,7 @@ class Queue(Generic[I]):
         self._segments: deque[tuple[int, int]] = deque()  # (number, parcels), steal end first
         self._next_segment = 0
         self._spilled = 0  # parcels in segments, including the segment being fetched
-        self._wanted = 0  # parcels requested at the steal end if it lacks them, else 0
+        self._requested = 0  # parcels requested at the steal end if it lacks them, else 0
         self._max_wanted = 0
         self._fetching: tuple[int, int, bool] | None = None  # (number, parcels, for the own end)
         self.spills: list[tuple[int, tuple[Parcel[I], ...]]] = []
@@ -88,7 +88,7 @@ class Queue(Generic[I]):
 
     def steal(self, count: int) -> list[Parcel[I]]:
         """Remove and return up to `count` parcels that are in memory at the steal end."""
-        self._wanted = 0
+        self._requested = 0
         count = min(count, self.stealable())
         head, tail = self._head, self._tail
         stolen = [head.popleft() for _ in range(min(count, len(head)))]
@@ -103,7 +103,7 @@ class Queue(Generic[I]):
         """Request `count` parcels at the steal end; return whether segments must be read first."""
         if len(self._head) >= count or not self._segments:
             return False
-        self._wanted = count
+        self._requested = count
         self._max_wanted = max(self._max_wanted, count)  # the thief may take fewer
         return True
 
@@ -117,7 +117,7 @@ class Queue(Generic[I]):
         if not self._tail:
             number, count = self._segments.pop()
             own = True
-        elif not self._head or len(self._head) < self._wanted:
+        elif not self._head or len(self._head) < self._requested:
             number, count = self._segments.popleft()
             own = False
         else:
@@ -157,7 +157,7 @@ class Queue(Generic[I]):
         self._segments.clear()
         self._spilled = 0
         self._fetching = None
-        self._wanted = 0
+        self._requested = 0
         self.spills.clear()
         return dropped
 

@@ -420,9 +420,9 @@ def _edits(one: str, other: str) -> int:
     row = list(range(len(other) + 1))
     for at, letter in enumerate(one, 1):
         earlier, before, row = before, row, [at]
-        for to, wanted in enumerate(other, 1):
-            edits = min(before[to] + 1, row[-1] + 1, before[to - 1] + (letter != wanted))
-            if at > 1 < to and letter == other[to - 2] and one[at - 2] == wanted:
+        for to, other_letter in enumerate(other, 1):
+            edits = min(before[to] + 1, row[-1] + 1, before[to - 1] + (letter != other_letter))
+            if at > 1 < to and letter == other[to - 2] and one[at - 2] == other_letter:
                 edits = min(edits, earlier[to - 2] + 1)
             row.append(edits)
     return row[-1]

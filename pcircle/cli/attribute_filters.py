@@ -55,11 +55,11 @@ def moment_of(option: str, text: str) -> Moment:
 
 def kinds_of(option: str, text: str) -> str:
     """Parse a comma-separated list of kinds. Raises UsageError."""
-    wanted = text.split(",")
-    for letter in wanted:
+    letters = text.split(",")
+    for letter in letters:
         if len(letter) != 1 or letter not in KINDS:
             raise invalid(option, text, f"must be a comma-separated list of {', '.join(KINDS)}")
-    return "".join(sorted(set(wanted)))
+    return "".join(sorted(set(letters)))
 
 
 def expressions_of(option: str, texts: Sequence[str]) -> tuple[bytes, ...]:

@@ -90,9 +90,9 @@ _of_named = ContextVar("_of_named", default=_TRUSTED)
 
 
 @contextmanager
-def any_link(wanted: bool) -> Iterator[None]:
-    """If `wanted`, open files named by options through any link while the context is active."""
-    token = _of_named.set(_ANY if wanted else _of_named.get())
+def any_link(enabled: bool) -> Iterator[None]:
+    """If `enabled`, open files named by options through any link while the context is active."""
+    token = _of_named.set(_ANY if enabled else _of_named.get())
     try:
         yield
     finally:
@@ -439,8 +439,8 @@ def _refuse_other_direction(fd: int, flags: int) -> None:
     A descriptor that was closed when the process started is now open on /dev/null, which would
     otherwise accept any data.
     """
-    own, wanted = (mode & os.O_ACCMODE for mode in (fcntl.fcntl(fd, fcntl.F_GETFL), flags))
-    if own not in (wanted, os.O_RDWR):
+    own, required = (mode & os.O_ACCMODE for mode in (fcntl.fcntl(fd, fcntl.F_GETFL), flags))
+    if own not in (required, os.O_RDWR):
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 

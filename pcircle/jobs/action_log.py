@@ -104,7 +104,7 @@ class ActionLog:
     def __init__(
         self,
         tool: str,
-        wanted: ActionOutput,
+        output: ActionOutput,
         rank: int,
         first: ActionLog | None = None,
         *,
@@ -114,7 +114,7 @@ class ActionLog:
         """`first` is the log of the rank's first thread; `shown` contains the roots as typed."""
         self._shown = shown
         self._tool = tool
-        self.wanted = wanted
+        self.output = output
         self._rank = rank
         self._done = "planned" if planned else "done"
         self._began_s: float = time.monotonic() if first is None else first._began_s
@@ -172,11 +172,11 @@ class ActionLog:
         said: Said = None,
         why: tuple[str, ...] = (),
     ) -> None:
-        wanted = self.wanted
-        if said is None and not (wanted.lines or wanted.end or wanted.word):
+        output = self.output
+        if said is None and not (output.lines or output.end or output.word):
             return  # only a plan is requested; its lines are recorded separately
         line = b""
-        if wanted.lines:
+        if output.lines:
             text, coded = _as_text(path or b".")
             record = Action(
                 v=_VERSION,
@@ -194,13 +194,13 @@ class ActionLog:
                 t=round(time.monotonic() - self._began_s, 3),
             )
             line = self._encode(record) + b"\n"
-        listed, end, is_unlisted = b"", self.wanted.end, False
+        listed, end, is_unlisted = b"", self.output.end, False
         if end and state == self._done and action != "skip":
             is_unlisted = end in path
             listed = b"" if is_unlisted else _listed(path, end)
-        if said is None and self.wanted.word and state == self._done and action != "skip":
+        if said is None and self.output.word and state == self._done and action != "skip":
             whole = os.path.join(self._shown[root], path) if path else self._shown[root]
-            said = f"{self.wanted.word} '{show(whole)}'\n".encode()
+            said = f"{self.output.word} '{show(whole)}'\n".encode()
         self._outputs.append(_ActionOutput(root, path, line, listed, is_unlisted, said or b""))
 
     @property

@@ -232,11 +232,11 @@ def _scandir(*args: Any) -> Any:
 
 def _readv(fd: int, buffers: Sequence[WriteableBuffer], *, offset: int | None = None) -> int:
     """Read like `os.readv`, or with an offset like `os.preadv`, by way of the helper's memory."""
-    wanted = sum(memoryview(buffer).nbytes for buffer in buffers)
+    length = sum(memoryview(buffer).nbytes for buffer in buffers)
     helper = _helper()
-    if len(helper.memory) < wanted:
-        helper.memory = aligned(wanted)
-    received = helper.memory[:wanted]
+    if len(helper.memory) < length:
+        helper.memory = aligned(length)
+    received = helper.memory[:length]
     function, args = (_READV, ()) if offset is None else (_PREADV, (offset,))
     count: int = _call(function, fd, [received], *args)
     start = 0

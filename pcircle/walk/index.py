@@ -244,11 +244,11 @@ class Columns:
             self._places = {listed: place for place, listed in enumerate(self.names)}
         return self._places[name]
 
-    def rows(self, wanted: Sequence[bytes]) -> list[StatusRow]:
-        """Return the rows of the wanted names."""
+    def rows(self, names: Sequence[bytes]) -> list[StatusRow]:
+        """Return the rows of these names."""
         places: Sequence[int] = range(self._count)
-        if len(wanted) < self._count:
-            places = [self.place(name) for name in wanted]
+        if len(names) < self._count:
+            places = [self.place(name) for name in names]
 
         def of(name: str) -> list[int]:
             column = self.column(name)

@@ -225,17 +225,17 @@ def merged(parts: Sequence[bytes], low: bytes = b"", high: bytes | None = None) 
 
     Raises OSError, for example if a part is shorter than its index states.
     """
-    wanted: list[tuple[int, int, int]] = []
-    wanted_bytes = 0
+    ranges: list[tuple[int, int, int]] = []
+    ranges_bytes = 0
     for record in sorted_records(_records(parts, low, high)):
         begin, length, number = map(int, record.rpartition(_KEY_END)[2].split(b" "))
-        full = wanted_bytes + length > _BATCH_BYTES or len(wanted) == _BATCH_RECORDS
-        if full and wanted:
-            yield from _texts(parts, wanted)
-            wanted, wanted_bytes = [], 0
-        wanted.append((number, begin, length))
-        wanted_bytes += length
-    yield from _texts(parts, wanted)
+        full = ranges_bytes + length > _BATCH_BYTES or len(ranges) == _BATCH_RECORDS
+        if full and ranges:
+            yield from _texts(parts, ranges)
+            ranges, ranges_bytes = [], 0
+        ranges.append((number, begin, length))
+        ranges_bytes += length
+    yield from _texts(parts, ranges)
 
 
 def _records(parts: Sequence[bytes], low: bytes, high: bytes | None) -> Iterator[bytes]:
@@ -250,14 +250,14 @@ def _records(parts: Sequence[bytes], low: bytes, high: bytes | None) -> Iterator
                 at = stop + 1
 
 
-def _texts(parts: Sequence[bytes], wanted: Sequence[tuple[int, int, int]]) -> Iterator[bytes]:
+def _texts(parts: Sequence[bytes], ranges: Sequence[tuple[int, int, int]]) -> Iterator[bytes]:
     """Yield texts in the given order. Each is given as (number of the part, begin, length)."""
-    if len(wanted) == 1:  # it may be gigabytes long
-        number, begin, length = wanted[0]
+    if len(ranges) == 1:  # it may be gigabytes long
+        number, begin, length = ranges[0]
         yield from _read(parts[number], begin, length)
         return
-    found = [b""] * len(wanted)
-    places = sorted((*place, at) for at, place in enumerate(wanted))
+    found = [b""] * len(ranges)
+    places = sorted((*place, at) for at, place in enumerate(ranges))
     opened, fd = -1, -1
     try:
         for number, begin, length, at in places:

@@ -34,7 +34,7 @@ from pcircle.fs.attributes.lustre import (
     is_lustre,
     parse,
     read_layout,
-    wanted,
+    requested_layout,
 )
 from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.attributes.mounts import type_of
@@ -140,19 +140,19 @@ def test_layouts_are_written() -> None:
 @little_only
 def test_a_request_has_no_objects_targets_or_generations() -> None:
     plain = PLAIN[:8] + WITHOUT_ID + PLAIN[24:]
-    assert wanted(PLAIN + OBJECTS) == plain
-    assert wanted(POOLED + OBJECTS) == compose(Stripes(1, MIB, 2, b"flash"))
-    assert wanted(PROGRESSIVE) == PROGRESSIVE_WISH
-    assert wanted(PROGRESSIVE_WISH) == PROGRESSIVE_WISH
+    assert requested_layout(PLAIN + OBJECTS) == plain
+    assert requested_layout(POOLED + OBJECTS) == compose(Stripes(1, MIB, 2, b"flash"))
+    assert requested_layout(PROGRESSIVE) == PROGRESSIVE_WISH
+    assert requested_layout(PROGRESSIVE_WISH) == PROGRESSIVE_WISH
     # Layouts of either byte order are requested in that of the machine.
-    assert wanted(BIG_ENDIAN) == plain
+    assert requested_layout(BIG_ENDIAN) == plain
 
 
 @little_only
 def test_a_list_of_targets_becomes_any() -> None:
     specific = hexes("d0 0b d5 0b") + POOLED[4:32] + bytes(16) + OBJECTS
     assert parse(specific) == Stripes(1, MIB, 2, b"", 3, (5, 2))
-    assert wanted(specific) == compose(Stripes(1, MIB, 2))
+    assert requested_layout(specific) == compose(Stripes(1, MIB, 2))
 
 
 def test_a_copy_of_an_archived_file_is_not_archived() -> None:

@@ -213,8 +213,8 @@ def _found(
     while True:
         buffer = bytearray(32_872)  # the request, and 32 KiB of results
         inodes, types = (at[0], last[0]), (at[1], last[1])
-        wanted = (tree, *inodes, at[2], _LAST, least_generation, _LAST, *types, 2**32 - 1, 0)
-        _KEY.pack_into(buffer, 0, *wanted, 0, 0, 0, 0, len(buffer) - _KEY.size)
+        search_key = (tree, *inodes, at[2], _LAST, least_generation, _LAST, *types, 2**32 - 1, 0)
+        _KEY.pack_into(buffer, 0, *search_key, 0, 0, 0, 0, len(buffer) - _KEY.size)
         fcntl.ioctl(fd, _TREE_SEARCH_V2, buffer)
         count = struct.unpack_from("<I", buffer, 64)[0]
         if not count:

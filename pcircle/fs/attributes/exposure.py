@@ -103,11 +103,11 @@ def withdraw(
         special &= now.mode  # chown has cleared the set-id bits of a file
     new = _rights(status.st_uid, status.st_gid, final)
     shared = common(old, new, needed)
-    wanted = _state(special, shared)
+    requested = _state(special, shared)
     if shared == _simplified(_rights(status.st_uid, status.st_gid, now)):
         # A different ACL may express the same rights.
-        wanted = AccessState(special | now.mode & 0o777, now.access)
-    return _give(target, now, wanted) != now or changed
+        requested = AccessState(special | now.mode & 0o777, now.access)
+    return _give(target, now, requested) != now or changed
 
 
 def common(old: Rights, new: Rights, needed: int = 0) -> Rights:
@@ -219,16 +219,16 @@ def _owner_to_be(
     return old.st_uid, source.st_gid if can_give_group(old, source.st_gid) else old.st_gid
 
 
-def _give(target: int | bytes, now: AccessState, wanted: AccessState) -> AccessState:
+def _give(target: int | bytes, now: AccessState, requested: AccessState) -> AccessState:
     """Change an entry from one state to another; return its new state. Raises OSError."""
-    if now == wanted:
+    if now == requested:
         return now
-    if wanted.access is not None:
+    if requested.access is not None:
         try:
-            os.setxattr(target, acls.ACCESS, wanted.access)
+            os.setxattr(target, acls.ACCESS, requested.access)
         except OSError:  # ACLs are not supported: the mode grants no user more
-            wanted = AccessState(acls.mode_without(wanted.mode, wanted.access), None)
-    if wanted.access is None and now.access is not None:
-        acls.replace_list(target, wanted.mode)
-    os.chmod(target, wanted.mode)
-    return wanted
+            requested = AccessState(acls.mode_without(requested.mode, requested.access), None)
+    if requested.access is None and now.access is not None:
+        acls.replace_list(target, requested.mode)
+    os.chmod(target, requested.mode)
+    return requested

@@ -278,7 +278,7 @@ def _fresh_stripes(stripes: Stripes) -> Stripes:
     return Stripes(pattern, stripes.stripe_bytes, stripes.count, stripes.pool)
 
 
-def wanted(value: bytes) -> bytes:
+def requested_layout(value: bytes) -> bytes:
     """Return the attribute that requests the same layout for a new file; see `fresh`."""
     return compose(fresh(parse(value)))
 

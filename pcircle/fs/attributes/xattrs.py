@@ -213,9 +213,9 @@ def drop_attributes(target: int | bytes, held: ExtendedAttributes) -> None:
     """Remove the attributes that the source lacks from an open file or from a path."""
     if any(kind_of(attribute.name) == XATTR for attribute in held.unread):
         return  # the source may have any of the target's attributes
-    wanted = {name for name, _ in held.values}
+    names = {name for name, _ in held.values}
     for name, _ in read_attributes(target, xattr=True, lists=(), unread=[]):
-        if name not in wanted:
+        if name not in names:
             os.removexattr(target, name)
 
 

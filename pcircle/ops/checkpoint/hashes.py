@@ -71,16 +71,16 @@ class HashSet:
         """Return a boolean array that indicates, for each hash, whether it is in the set."""
         import numpy as np
 
-        wanted = np.frombuffer(hashes, dtype="<u8")
+        queried = np.frombuffer(hashes, dtype="<u8")
         try:
             known = self._sort() if self._sorted is None else self._sorted
             if self._fd is not None:
-                return self._look_up(self._fd, wanted, known)
+                return self._look_up(self._fd, queried, known)
         except OSError as error:
             raise _storage_error(error) from error
         if not len(known):
-            return np.zeros(len(wanted), dtype=bool)
-        same: Array = known[known.searchsorted(wanted) % len(known)] == wanted
+            return np.zeros(len(queried), dtype=bool)
+        same: Array = known[known.searchsorted(queried) % len(known)] == queried
         return same
 
     def _spill(self) -> None:
@@ -132,16 +132,16 @@ class HashSet:
             last = min((part.piece[-1] for part in parts if part.has_more), default=None)
             yield _sort_unique(np.concatenate([part.take(last) for part in parts]))
 
-    def _look_up(self, fd: int, wanted: Array, firsts: Array) -> Array:
+    def _look_up(self, fd: int, queried: Array, firsts: Array) -> Array:
         import numpy as np
 
-        found = np.zeros(len(wanted), dtype=bool)
-        blocks = firsts.searchsorted(wanted, "right").astype(np.int64) - 1
+        found = np.zeros(len(queried), dtype=bool)
+        blocks = firsts.searchsorted(queried, "right").astype(np.int64) - 1
         for at, block in enumerate(blocks.tolist()):
             if block >= 0:
                 size = min(_BLOCK, self._count - block * _BLOCK) * _BYTES
                 known = np.frombuffer(_read(fd, size, block * _BLOCK * _BYTES), dtype="<u8")
-                found[at] = known[known.searchsorted(wanted[at]) % len(known)] == wanted[at]
+                found[at] = known[known.searchsorted(queried[at]) % len(known)] == queried[at]
         return found
 
 

@@ -142,11 +142,11 @@ class _SortedRun:
     def fill(self) -> bool:
         """Read the next piece if the current one is used up; return whether any rows remain."""
         if not len(self._piece) and self.has_more:
-            wanted = min(self._piece_bytes, self._end - self._at)
-            data = os.pread(self._fd, wanted, self._at)
-            if len(data) < wanted:
+            length = min(self._piece_bytes, self._end - self._at)
+            data = os.pread(self._fd, length, self._at)
+            if len(data) < length:
                 raise OSError("the sorted records are truncated")
-            self._at += wanted
+            self._at += length
             self._piece = _table(data)
         return len(self._piece) > 0
 
@@ -230,9 +230,9 @@ class RecordIndex:
         """Return the block that contains an entry, and the entry's offset in it. Raises OSError."""
         block, within = divmod(number, _BLOCK_ENTRIES)
         if block != self._number:
-            wanted = min(_BLOCK_ENTRIES, self._count - block * _BLOCK_ENTRIES) * _ENTRY.size
-            data = os.pread(self._fd, wanted, block * _BLOCK_ENTRIES * _ENTRY.size)
-            if len(data) < wanted:
+            length = min(_BLOCK_ENTRIES, self._count - block * _BLOCK_ENTRIES) * _ENTRY.size
+            data = os.pread(self._fd, length, block * _BLOCK_ENTRIES * _ENTRY.size)
+            if len(data) < length:
                 raise OSError("the checkpoint's index is truncated")
             self._block, self._number = data, block
         return self._block, within * _ENTRY.size

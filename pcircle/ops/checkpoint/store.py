@@ -271,15 +271,15 @@ def is_place_error(error: OSError) -> bool:
     return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT)
 
 
-def require_same_job(header: CheckpointHeader, wanted: CheckpointHeader, path: bytes) -> None:
+def require_same_job(header: CheckpointHeader, expected: CheckpointHeader, path: bytes) -> None:
     """Raise CheckpointError unless the checkpoint has the same copies and options."""
-    for old, new in zip(header.copies, wanted.copies, strict=False):
+    for old, new in zip(header.copies, expected.copies, strict=False):
         if old != new:
             raise CheckpointError(RefusalReason.OTHER_SOURCE, path, os.fsdecode(new.source))
-    if len(header.copies) != len(wanted.copies):
+    if len(header.copies) != len(expected.copies):
         raise CheckpointError(RefusalReason.OTHER_SOURCES, path)
-    for name in sorted(header.options.keys() | wanted.options.keys()):
-        if header.options.get(name) != wanted.options.get(name):
+    for name in sorted(header.options.keys() | expected.options.keys()):
+        if header.options.get(name) != expected.options.get(name):
             raise CheckpointError(RefusalReason.OTHER_OPTIONS, path, name)
 
 

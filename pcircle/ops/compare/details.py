@@ -15,7 +15,7 @@ import stat
 from collections.abc import Callable, Sequence
 
 from pcircle.fs.attributes.acls import ACCESS, DEFAULT, GROUP, USER, entries_of
-from pcircle.fs.attributes.lustre import is_lustre, read_layout, wanted
+from pcircle.fs.attributes.lustre import is_lustre, read_layout, requested_layout
 from pcircle.fs.attributes.xattrs import lists_all, read_attributes, read_flags
 from pcircle.fs.data import data_ranges
 from pcircle.ops.compare.fields import (
@@ -179,7 +179,7 @@ class DetailComparer:
             lustre = self._lustre[status.st_dev] = is_lustre(path)
         layout = read_layout(fd) if lustre else None
         try:
-            return None if layout is None else wanted(layout)
+            return None if layout is None else requested_layout(layout)
         except ValueError:  # the format is unknown
             return layout
 

@@ -169,10 +169,10 @@ def compare_entries(
     found = comparer.differences(entry_row(old), entry_row(new, _OTHER_DEVICE))
     if found & KIND or old.kind == b"d":
         return found
-    wanted = {b"f": CONTENT, b"l": TARGET}.get(old.kind, RDEV) & fields
-    if not wanted:
+    field = {b"f": CONTENT, b"l": TARGET}.get(old.kind, RDEV) & fields
+    if not field:
         return found
-    return found | wanted * (old.digest != new.digest)
+    return found | field * (old.digest != new.digest)
 
 
 # ---- moves ---------------------------------------------------------------------------------------

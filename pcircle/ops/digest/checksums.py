@@ -131,8 +131,8 @@ class ChecksumList(NamedTuple):
     first_errors: Sequence[str]
 
 
-def parse_list(text: bytes, wanted: str | None, *, null: bool = False) -> ChecksumList:
-    """Parse a checksum list as sha256sum does; `wanted` is the required algorithm, if any.
+def parse_list(text: bytes, algorithm: str | None, *, null: bool = False) -> ChecksumList:
+    """Parse a checksum list as sha256sum does; `algorithm` is the required algorithm, if any.
 
     Comments and empty lines are skipped, and malformed lines are counted. If no line is valid,
     raises ValueError with the number of the first malformed line.
@@ -148,14 +148,14 @@ def parse_list(text: bytes, wanted: str | None, *, null: bool = False) -> Checks
             continue
         if reverse is None and (match := _LINE.fullmatch(line)) is not None:
             fitting = _ALGORITHMS_BY_LENGTH.get(len(match[2]), ())
-            if fitting and wanted in (None, *fitting):
+            if fitting and algorithm in (None, *fitting):
                 reverse = not _has_mark(match[3])
         try:
             if null and number > terminated_count:
                 raise ValueError("it does not end with NUL and may be truncated")
             parsed = parse_line(line, reverse=bool(reverse), null=null)
             candidates = _ALGORITHMS_BY_LENGTH.get(len(parsed.digest), ())
-            known = wanted or parsed.algorithm
+            known = algorithm or parsed.algorithm
             if known not in (None, *candidates) or parsed.algorithm not in (None, known):
                 raise ValueError(f"not a digest of {known}")
             if not candidates:
@@ -168,11 +168,11 @@ def parse_list(text: bytes, wanted: str | None, *, null: bool = False) -> Checks
         if known is None and len(candidates) > 1:
             choice = " or ".join(candidates)
             raise ValueError(f"line {number}: ambiguous digest length; choose with -a: {choice}")
-        wanted = known or candidates[0]
+        algorithm = known or candidates[0]
         found.append(parsed)
-    if not found or wanted is None:
+    if not found or algorithm is None:
         raise ValueError(errors[0] if errors else "no checksum lines found")
-    return ChecksumList(wanted, found, malformed_count, errors)
+    return ChecksumList(algorithm, found, malformed_count, errors)
 
 
 def _lines(text: bytes, *, null: bool) -> Iterator[bytes]:

@@ -71,16 +71,16 @@ _OTHER = "it has changed since the plan was made"
 class _DirectoryState:
     """The status of a directory when it was opened, and whether it contained selected entries.
 
-    `wanted` means that the filters select the directory itself. `access_times` is set if reading
-    the directory may change its access time, which must then be remembered. `obstacle` contains the
-    attributes to restore if the directory stays.
+    `is_selected` means that the filters select the directory itself. `access_times` is set if
+    reading the directory may change its access time, which must then be remembered. `obstacle`
+    contains the attributes to restore if the directory stays.
     """
 
-    __slots__ = ("access_times", "held_some", "obstacle", "status", "wanted")
+    __slots__ = ("access_times", "held_some", "is_selected", "obstacle", "status")
 
-    def __init__(self, status: os.stat_result, *, wanted: bool) -> None:
+    def __init__(self, status: os.stat_result, *, is_selected: bool) -> None:
         self.status = status
-        self.wanted = wanted
+        self.is_selected = is_selected
         self.held_some = False
         self.access_times: AccessTimes | None = None
         self.obstacle: Obstacle | None = None
@@ -115,8 +115,8 @@ class Remover(EntryVisitor):
         # On one node the kernel serializes changes of a directory.
         self.in_place: bool = plan.one_node
         self._choose = choosing(plan.rules, plan.attribute_filter, plan.now_ns, tally=self.counters)
-        wanted = None if plan.applies else test_of_directory(plan.attribute_filter, plan.now_ns)
-        self._is_wanted = wanted  # test of directories without selected entries
+        selects = None if plan.applies else test_of_directory(plan.attribute_filter, plan.now_ns)
+        self._selects = selects  # test of directories without selected entries
         self._steadiness = StableListing()
         self._stays = 0
         self._action = "move" if plan.trash else "delete"
@@ -196,22 +196,22 @@ class Remover(EntryVisitor):
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         if self._plan.applies:
             return map(sorted_by_kind, blocks)
-        if self._is_wanted is not None:
+        if self._selects is not None:
             blocks = opened.own.held(blocks)
         is_steady = self._steadiness.of(source.opened.status.st_dev)
         return blocks if is_steady else listed_first(blocks)
 
     def _seen(self, opened: Open[int], source: Lease) -> _DirectoryState:
-        status, wanted = self.task.with_original_atime(source.opened.status), self._is_wanted
+        status, selects = self.task.with_original_atime(source.opened.status), self._selects
         return _DirectoryState(
-            status, wanted=wanted is None or wanted(opened.path, status, source.fd)
+            status, is_selected=selects is None or selects(opened.path, status, source.fd)
         )
 
     def _stays_empty(self, opened: Open[int], seen: _DirectoryState) -> bool:
         """Return whether a directory stays because neither it nor an entry in it is selected."""
         if seen.held_some or (opened.only is not None and opened.only.is_range):
             return False
-        return not seen.wanted
+        return not seen.is_selected
 
     def leave(self, opened: Open[int], context: Context[TreeItem]) -> int:
         counters, path = self.counters, opened.path
@@ -325,14 +325,14 @@ class Remover(EntryVisitor):
                 try:
                     inner = self.task.open_beneath(name, fd)
                     try:
-                        status, wanted = (
+                        status, selects = (
                             self.task.with_original_atime(os.fstat(inner)),
-                            self._is_wanted,
+                            self._selects,
                         )
-                        is_unwanted = wanted is not None and not wanted(below, status, inner)
+                        is_unselected = selects is not None and not selects(below, status, inner)
                         others_stay, self._stays = self._stays, 0
                         held = levels and self._sweep(root, below, inner, levels - 1, context)
-                        stays = self._stays or (is_unwanted and not held)
+                        stays = self._stays or (is_unselected and not held)
                         self._stays |= others_stay
                     finally:
                         os.close(inner)

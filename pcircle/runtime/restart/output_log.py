@@ -74,10 +74,10 @@ class _Hashes:
             self._known.append(value)
             self._left.append(sum(1 for _ in same))
 
-    def take(self, wanted: int) -> bool:
+    def take(self, value: int) -> bool:
         """Remove one occurrence of a hash; return False if none is left."""
-        at = bisect_left(self._known, wanted)
-        if at == len(self._known) or self._known[at] != wanted or not self._left[at]:
+        at = bisect_left(self._known, value)
+        if at == len(self._known) or self._known[at] != value or not self._left[at]:
             return False
         self._left[at] -= 1
         return True

@@ -55,12 +55,12 @@ def attributes_of(names: Sequence[str], *, archive: bool) -> PreservedAttributes
 
     from pcircle.fs.attributes.metadata import PreservedAttributes
 
-    wanted = {*_ALL, "special"} if archive else set()
+    preserved = {*_ALL, "special"} if archive else set()
     for name in names:
-        wanted.update(_ALL if name == "all" else (name, *_DEMANDED.get(name, ())))
-    if not wanted.isdisjoint(_TOGETHER):
-        wanted.update(_TOGETHER)
-    return replace(PreservedAttributes(), **dict.fromkeys(wanted, True))
+        preserved.update(_ALL if name == "all" else (name, *_DEMANDED.get(name, ())))
+    if not preserved.isdisjoint(_TOGETHER):
+        preserved.update(_TOGETHER)
+    return replace(PreservedAttributes(), **dict.fromkeys(preserved, True))
 
 
 class _BareList(OptionalValue, argparse._AppendAction):

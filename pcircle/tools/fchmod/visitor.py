@@ -90,7 +90,7 @@ class ModeVisitor(EntryChanger):
         self._choose = choosing(
             plan.rules, plan.attribute_filter, plan.now_ns, follow=plan.follow, tally=self.counters
         )
-        self._is_wanted = (
+        self._selects = (
             None if plan.applies else test_of_directory(plan.attribute_filter, plan.now_ns)
         )
         self._lists = plan.request.lists
@@ -194,8 +194,8 @@ class ModeVisitor(EntryChanger):
                 return False
         if kinds is not None and "d" not in kinds:
             return False
-        wanted = self._is_wanted is None or self._is_wanted(opened.path, status, fd)
-        return wanted and self._resolver.selects(status.st_uid, status.st_gid)
+        is_selected = self._selects is None or self._selects(opened.path, status, fd)
+        return is_selected and self._resolver.selects(status.st_uid, status.st_gid)
 
     def _access(self, state: EntryState) -> int:
         return access_of(state.uid, state.gid, state.mode)
@@ -507,7 +507,7 @@ class ModeVisitor(EntryChanger):
                         old = state_of(status, target if lists else None)
                 else:
                     old = state_of(status)
-                new = self._wanted(where, mark, status, old, self._undo_resolver)
+                new = self._new_state(where, mark, status, old, self._undo_resolver)
                 if new is None or (new == old and not self._plan.force):
                     continue
                 # Check this after the look-up, so that the recorded state precedes any change.
@@ -557,12 +557,12 @@ class ModeVisitor(EntryChanger):
                 status = held_status
                 lists = self._lists or self._plan.applies
                 old = state_of(status, target if lists else None)
-                new = self._wanted(where, mark, status, old)
+                new = self._new_state(where, mark, status, old)
                 if new is not None:
                     self._apply_state(where.root, path, status, target, old, new)
         else:
             old = state_of(status)
-            new = self._wanted(where, mark, status, old)
+            new = self._new_state(where, mark, status, old)
             if new is not None:
                 self._apply_state_by_name(where.root, path, status, name, fd, old, new)
         kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?")
@@ -570,7 +570,7 @@ class ModeVisitor(EntryChanger):
         if new is not None or (kind == "l" and self._plan.verbosity > 1):
             self._report(where.root, path, status, old, new or old, context)
 
-    def _wanted(
+    def _new_state(
         self,
         where: Where,
         mark: bytes,

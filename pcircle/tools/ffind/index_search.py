@@ -118,13 +118,13 @@ def _found(
 
 def _about(ranges: Sequence[Range], root: int, path: bytes) -> list[Range]:
     """Return the ranges that may contain sections of a directory and its subdirectories."""
-    wanted = key(root, path)
-    depth = len(wanted[1])
+    directory = key(root, path)
+    depth = len(directory[1])
     found = []
     for number, portion in enumerate(ranges):
         first = portion.key[0], portion.key[1][:depth]
         is_last = number + 1 == len(ranges)
-        if first <= wanted and (is_last or ranges[number + 1].key >= wanted):
+        if first <= directory and (is_last or ranges[number + 1].key >= directory):
             found.append(portion)
     return found
 
@@ -134,11 +134,11 @@ def _start(index: Index, ranges: Sequence[Range], path: bytes) -> IndexPath:
     shown = show(path)
     if not path:
         raise UsageError("empty file name")
-    wanted = os.path.abspath(path)
+    absolute = os.path.abspath(path)
     places = [
-        (number, wanted[len(root.path.rstrip(b"/")) :].lstrip(b"/"))
+        (number, absolute[len(root.path.rstrip(b"/")) :].lstrip(b"/"))
         for number, root in enumerate(index.roots)
-        if is_below(wanted, root.path.rstrip(b"/"))
+        if is_below(absolute, root.path.rstrip(b"/"))
     ]
     for root, below in places:
         above, _, name = below.rpartition(b"/")

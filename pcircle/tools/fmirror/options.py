@@ -452,7 +452,7 @@ class MirrorOptions(CopyOptions, root="A"):
         """Return the options for mirroring to a new snapshot in the target."""
         from pcircle.tools.fmirror import snapshots  # few runs make snapshots
 
-        snapshot = snapshots.wanted(name, self.retained, self.target)
+        snapshot = snapshots.snapshot_of(name, self.retained, self.target)
         last = snapshots.latest(self.target)
         changes: dict[str, object] = {"snapshot": snapshot}
         if last is not None:

@@ -93,12 +93,12 @@ def compared(keep: PreservedAttributes, *, privileged: bool) -> int:
     Owners are compared only if the user may change them. Inode flags are set on copied files but
     not compared, because that would take six system calls per file.
     """
-    wanted = fields.KIND | fields.SIZE | fields.RDEV | fields.TARGET
+    compared_fields = fields.KIND | fields.SIZE | fields.RDEV | fields.TARGET
     for name, field in _OF_KEEP.items():
-        wanted |= field * bool(getattr(keep, name))
+        compared_fields |= field * bool(getattr(keep, name))
     if keep.ownership:
-        wanted |= fields.GROUP | fields.OWNER * privileged
-    return wanted
+        compared_fields |= fields.GROUP | fields.OWNER * privileged
+    return compared_fields
 
 
 def kept_words(keep: PreservedAttributes) -> tuple[str, ...]:

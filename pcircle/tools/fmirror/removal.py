@@ -63,7 +63,7 @@ class DeletionLog(ActionLog):
         said: Said = None,
         why: tuple[str, ...] = (),
     ) -> None:
-        if self.wanted.word:
+        if self.output.word:
             said = extraneous.deletion_line(path, kind)
         super().done(action, root, path, kind, size, said=said, why=why)
 

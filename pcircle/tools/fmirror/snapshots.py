@@ -65,7 +65,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         return os.path.join(self.directory, self.name)
 
 
-def wanted(name: str, keep: str | None, directory: bytes) -> Snapshot:
+def snapshot_of(name: str, keep: str | None, directory: bytes) -> Snapshot:
     """Return the snapshot that `--snapshot=NAME` and `--keep=LIST` specify.
 
     If the name is empty, the snapshot is named after the current time. Raise UsageError if an

@@ -280,7 +280,10 @@ class ReportOptions(Options):
             "stripe": self.stripe,
             "compress": bool(self.pieces),
         }
-        found = {*self.groupings, *(name for name, wanted in optional.items() if wanted)}
+        found = {
+            *self.groupings,
+            *(name for name, is_requested in optional.items() if is_requested),
+        }
         if self.everything:
             from pcircle.tools.fprof.profile.collect import FACETS
 

@@ -388,9 +388,9 @@ class LargeFileSigner:
 
     def _grid(self, fd: int, size: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
         """Yield the chunks of a file that contain data."""
-        wanted = size // (_CHUNKS_PER_RANK * self._plan.ranks)
-        wanted = max(_SMALLEST_CHUNK_BYTES, min(_LARGEST_CHUNK_BYTES, wanted))
-        whole = self._plan.chunk_bytes or -(-wanted // BLOCK_BYTES) * BLOCK_BYTES
+        even_bytes = size // (_CHUNKS_PER_RANK * self._plan.ranks)
+        even_bytes = max(_SMALLEST_CHUNK_BYTES, min(_LARGEST_CHUNK_BYTES, even_bytes))
+        whole = self._plan.chunk_bytes or -(-even_bytes // BLOCK_BYTES) * BLOCK_BYTES
         return data_chunks(fd, size, whole, sparse=sparse)
 
     def chunk(self, item: FileChunk, context: Context[Item]) -> SumResult:

@@ -32,7 +32,7 @@ from pcircle.fs.attributes.lustre import (
     common_stripe_bytes,
     parse,
     read_layout,
-    wanted,
+    requested_layout,
 )
 from pcircle.fs.attributes.xattrs import AttributeLoss, give_attribute
 from pcircle.fs.directories import Lease, closing_fd
@@ -94,7 +94,7 @@ class LayoutCopier:
         if value is None:
             return None
         try:
-            return wanted(value)
+            return requested_layout(value)
         except ValueError as why:
             try:
                 self._extras.lose([AttributeLoss(STRIPE)])
@@ -136,7 +136,7 @@ class LayoutCopier:
         value = read_layout(directory)
         # A layout in an unknown format counts as different.
         with suppress(ValueError):
-            return value is not None and wanted(value) == layout
+            return value is not None and requested_layout(value) == layout
         return False
 
     def unit_bytes(self, source_fd: int, target_fd: int) -> int:

@@ -221,7 +221,7 @@ class CopyActionLog(CopyObserver):
     def __init__(
         self,
         tool: str,
-        wanted: ActionOutput,
+        output: ActionOutput,
         rank: int,
         first: CopyActionLog | None = None,
         *,
@@ -231,7 +231,7 @@ class CopyActionLog(CopyObserver):
         """Create the log; `first` is that of the rank's first thread, `shown` as in `ActionLog`."""
         with_first = None if first is None else first.actions
         self.actions: ActionLog = ActionLog(
-            tool, wanted, rank, with_first, planned=planned, shown=shown
+            tool, output, rank, with_first, planned=planned, shown=shown
         )
         self._root = 0
         self._path = b""

@@ -30,7 +30,7 @@ from pcircle.fs.attributes.lustre import (
     compose,
     default_of_file_system,
     is_lustre,
-    wanted,
+    requested_layout,
 )
 from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.directories import closing_fd, directory_and_ancestors
@@ -388,5 +388,5 @@ def _defaults(places: dict[bytes, bool]) -> tuple[bytes, ...]:
         with suppress(OSError, ValueError):
             value = default_of_file_system(place)
             if value is not None:
-                found.add(wanted(value))
+                found.add(requested_layout(value))
     return tuple(sorted(found))

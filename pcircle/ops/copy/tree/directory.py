@@ -96,17 +96,17 @@ class DirectoryComparison:
 
         Raises OSError.
         """
-        wanted = require(self._keep.extended_attributes(source, held))
+        expected = require(self._keep.extended_attributes(source, held))
         there = self._extras.read_directory(target_fd, alone=False) or ExtendedAttributes([])
-        values, given = dict(there.values), dict(wanted.values)
+        values, given = dict(there.values), dict(expected.values)
         # Attributes that the source lacks stay; access control lists are removed if `alone` is
         # true.
         gone = [name for name in values if name not in given and kind_of(name) == ACL]
-        if (wanted.alone and gone) or any(
+        if (expected.alone and gone) or any(
             values.get(name) != value for name, value in given.items()
         ):
             return True
-        return wanted.flags not in (0, there.flags)
+        return expected.flags not in (0, there.flags)
 
 
 class Sides:

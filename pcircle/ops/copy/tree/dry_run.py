@@ -536,7 +536,7 @@ class CollisionPreview:
         """Return whether the nearest existing directory ignores the given differences in names."""
         while True:
             with suppress(OSError), self._targets.lease(root, path) as lease:
-                asked = [kind for kind, wanted in ((True, form), (False, case)) if wanted]
+                asked = [kind for kind, is_queried in ((True, form), (False, case)) if is_queried]
                 return all(_shown(lease.fd, form=kind) for kind in asked)
             if path == HOLDER:
                 return False

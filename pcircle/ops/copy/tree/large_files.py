@@ -46,8 +46,8 @@ def chunk_bytes(
     size: int, ranks: int, unit_bytes: int, min_bytes: int = _SMALLEST_CHUNK_BYTES
 ) -> int:
     """Return the size of the chunks of a file, a multiple of `unit_bytes`."""
-    wanted = size // (_CHUNKS_PER_RANK * ranks)
-    bounded = max(min_bytes, min(_LARGEST_CHUNK_BYTES, wanted))
+    even_bytes = size // (_CHUNKS_PER_RANK * ranks)
+    bounded = max(min_bytes, min(_LARGEST_CHUNK_BYTES, even_bytes))
     return -(-bounded // unit_bytes) * unit_bytes
 
 

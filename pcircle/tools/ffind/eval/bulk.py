@@ -56,8 +56,8 @@ def chosen_by_column(node: ExpressionNode, kind: str, context: EvaluationContext
     if node.name == "number":
         return _by(_COLUMNS[args[0]], compared(*args[1:]))
     if node.name == "size":
-        compare, wanted, unit = args
-        low, high = (wanted - 1) * unit, wanted * unit
+        compare, number, unit = args
+        low, high = (number - 1) * unit, number * unit
         if compare == "+":
             return _by("size", lambda size: size > high)
         if compare == "-":
@@ -89,12 +89,12 @@ def _negated(choose: Choose) -> Choose:
     return complement
 
 
-def _permitted(kind: str, wanted: int) -> Callable[[int], bool]:
+def _permitted(kind: str, bits: int) -> Callable[[int], bool]:
     if kind == "-":
-        return lambda mode: mode & wanted == wanted
+        return lambda mode: mode & bits == bits
     if kind == "/":
-        return lambda mode: not wanted or bool(mode & wanted)
-    return lambda mode: mode & 0o7777 == wanted
+        return lambda mode: not bits or bool(mode & bits)
+    return lambda mode: mode & 0o7777 == bits
 
 
 def _in_time(name: str, low_ns: int | None, high_ns: int | None) -> Choose:

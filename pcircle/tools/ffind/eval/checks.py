@@ -76,13 +76,13 @@ def _with_status(test: StatusTest) -> Test:
     return run
 
 
-def compared(compare: str, wanted: int) -> Callable[[int], bool]:
+def compared(compare: str, limit: int) -> Callable[[int], bool]:
     """Return a comparison with a number: greater (`+`), less (`-`) or equal."""
     if compare == "+":
-        return lambda number: number > wanted
+        return lambda number: number > limit
     if compare == "-":
-        return lambda number: number < wanted
-    return lambda number: number == wanted
+        return lambda number: number < limit
+    return lambda number: number == limit
 
 
 # ---- tests of status ---------------------------------------------------------------
@@ -147,29 +147,29 @@ def _newer(context: EvaluationContext, field: str, than_ns: int) -> StatusTest:
     return lambda status: time_of(status) > than_ns
 
 
-def _size(context: EvaluationContext, compare: str, wanted: int, unit: int) -> StatusTest:
+def _size(context: EvaluationContext, compare: str, units: int, unit: int) -> StatusTest:
     # Sizes are rounded up to whole units, as in GNU find.
     if compare == "+":
-        return lambda status: status.st_size > wanted * unit
+        return lambda status: status.st_size > units * unit
     if compare == "-":
-        return lambda status: status.st_size <= (wanted - 1) * unit
-    return lambda status: (wanted - 1) * unit < status.st_size <= wanted * unit
+        return lambda status: status.st_size <= (units - 1) * unit
+    return lambda status: (units - 1) * unit < status.st_size <= units * unit
 
 
-def _number(context: EvaluationContext, name: str, compare: str, wanted: int) -> StatusTest:
-    number, fits = _NUMBERS[name], compared(compare, wanted)
+def _number(context: EvaluationContext, name: str, compare: str, limit: int) -> StatusTest:
+    number, fits = _NUMBERS[name], compared(compare, limit)
     return lambda status: fits(number(status))
 
 
 def _perm(context: EvaluationContext, kind: str, file: int, directory: int) -> StatusTest:
-    def wanted(status: Status) -> int:
+    def bits(status: Status) -> int:
         return directory if stat.S_ISDIR(status.st_mode) else file
 
     if kind == "-":
-        return lambda status: status.st_mode & wanted(status) == wanted(status)
+        return lambda status: status.st_mode & bits(status) == bits(status)
     if kind == "/":
-        return lambda status: not wanted(status) or status.st_mode & wanted(status)
-    return lambda status: status.st_mode & 0o7777 == wanted(status)
+        return lambda status: not bits(status) or status.st_mode & bits(status)
+    return lambda status: status.st_mode & 0o7777 == bits(status)
 
 
 def _samefile(context: EvaluationContext, device: int, inode: int) -> StatusTest:
@@ -210,8 +210,8 @@ def _is_nobody(module: str, function: str, number: int) -> bool:
     return False
 
 
-def _fstype(context: EvaluationContext, wanted: bytes) -> StatusTest:
-    return lambda status: fs_type(status.st_dev) == wanted
+def _fstype(context: EvaluationContext, type_name: bytes) -> StatusTest:
+    return lambda status: fs_type(status.st_dev) == type_name
 
 
 _OF_STATUS: dict[str, Callable[..., StatusTest]] = {

@@ -290,7 +290,7 @@ def _split(node: ExpressionNode, context: EvaluationContext) -> tuple[list[Filte
         # leading operand is true.
         leading = node.children[:-1]
         if all(map(_is_of_names, leading)):
-            filters = [_filter(operand, context, wanted=False) for operand in leading]
+            filters = [_filter(operand, context, outcome=False) for operand in leading]
             more, remaining = _split(node.children[-1], context)
             return [*filters, *more], remaining
         return [], node
@@ -305,7 +305,7 @@ def _split(node: ExpressionNode, context: EvaluationContext) -> tuple[list[Filte
                 return filters, ExpressionNode("and", (), node.children[place:])
             more, last = _split(child, context)
             return [*filters, *more], last
-        filters.append(_filter(child, context, wanted=True))
+        filters.append(_filter(child, context, outcome=True))
     return [], TRUE
 
 
@@ -316,16 +316,16 @@ def _is_of_names(node: ExpressionNode) -> bool:
     return node.name in ("name", "path", "regex")
 
 
-def _filter(node: ExpressionNode, context: EvaluationContext, *, wanted: bool) -> Filter:
+def _filter(node: ExpressionNode, context: EvaluationContext, *, outcome: bool) -> Filter:
     if node.name == "not":
-        return _filter(node.children[0], context, wanted=not wanted)
+        return _filter(node.children[0], context, outcome=not outcome)
     if node.name == "name":
         match = _match_of(node, context)
-        if wanted:
+        if outcome:
             return lambda names, prefix: [name for name in names if match(name)]
         return lambda names, prefix: [name for name in names if not match(name)]
     test = _of_names(node, context)
-    if wanted:
+    if outcome:
         return lambda names, prefix: [name for name in names if test(name, prefix)]
     return lambda names, prefix: [name for name in names if not test(name, prefix)]
 

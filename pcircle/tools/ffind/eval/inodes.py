@@ -58,15 +58,17 @@ def _capable(entry: FindEntry) -> bool:
 
 
 def _named(name: bytes) -> Test:
-    wanted = os.fsdecode(name)
+    attribute_name = os.fsdecode(name)
     # A name without a namespace may be in the namespace `user`.
-    known = (wanted,) if "." in wanted else (wanted, f"user.{wanted}")
+    known = (
+        (attribute_name,) if "." in attribute_name else (attribute_name, f"user.{attribute_name}")
+    )
     return lambda entry: any(attribute in known for attribute in _names(entry))
 
 
 def _flags(kind: str, letters: str) -> Test:
-    wanted = sum(FLAGS[letter] for letter in set(letters))
-    known = _KNOWN | wanted
+    flags = sum(FLAGS[letter] for letter in set(letters))
+    known = _KNOWN | flags
 
     def test(entry: FindEntry) -> bool:
         if entry.letter() not in ("f", "d"):
@@ -83,8 +85,8 @@ def _flags(kind: str, letters: str) -> Test:
         finally:
             os.close(fd)
         if kind == "-":
-            return found & wanted == wanted
-        return bool(found & wanted) if kind == "/" else found == wanted
+            return found & flags == flags
+        return bool(found & flags) if kind == "/" else found == flags
 
     return test
 
@@ -123,11 +125,11 @@ def _stripes(layout: Layout | None) -> Iterator[Stripes]:
         yield from (part.stripes for part in parts if part.stripes is not None)
 
 
-def _number(name: str, compare: str, wanted: int) -> Test:
+def _number(name: str, compare: str, limit: int) -> Test:
     def fits(number: int) -> bool:
         if compare == "+":
-            return number > wanted
-        return number < wanted if compare == "-" else number == wanted
+            return number > limit
+        return number < limit if compare == "-" else number == limit
 
     if name == "ost":
         return lambda entry: any(

@@ -129,14 +129,14 @@ class ManifestSurvey(TreeProgram):
         why, quiet_ns = self._unfit(known, path)
         self._say(why)
         self.used = not why
-        wanted = compared(options.keep, privileged=not os.geteuid())
-        asks = upkeep.ctime or bool(wanted & ~KNOWN)
-        wanted |= fields.MTIME * (upkeep.look == "time")
-        wanted |= fields.CONTENT * (upkeep.look == "content")
+        compared_fields = compared(options.keep, privileged=not os.geteuid())
+        asks = upkeep.ctime or bool(compared_fields & ~KNOWN)
+        compared_fields |= fields.MTIME * (upkeep.look == "time")
+        compared_fields |= fields.CONTENT * (upkeep.look == "content")
         return {
             "manifest": path if self.used else b"",
             "target": target,
-            "fields": wanted & KNOWN,
+            "fields": compared_fields & KNOWN,
             "window_ns": upkeep.window_ns,
             "asks": asks,
             "links": options.keep.links,

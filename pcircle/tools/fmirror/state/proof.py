@@ -95,9 +95,9 @@ def source_quiet_ns(
     options: MirrorOptions, known: MirrorState, identity: Identity | None
 ) -> int | None:
     """Return the limit of `quiet_ns` for the source."""
-    wanted = frozenset(kept_words(options.keep))
-    wanted |= {state.READ} if options.upkeep.ctime else set()
-    if identity is None or identity != known.identity or not wanted <= known.compared:
+    required = frozenset(kept_words(options.keep))
+    required |= {state.READ} if options.upkeep.ctime else set()
+    if identity is None or identity != known.identity or not required <= known.compared:
         return None
     if not state.has_same_owners(known, options.keep.given):
         return None

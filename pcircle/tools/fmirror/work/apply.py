@@ -94,10 +94,10 @@ class ApplyVisitor(MirrorVisitor):
             old = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
             plan = self._plan
             made = made_with(source.st_mode, plan.umask, closed=plan.keep.mode)
-            wanted = plan.keep.status(source)
-            mode = wanted.st_mode
+            final = plan.keep.status(source)
+            mode = final.st_mode
             modes = {stat.S_IMODE(value) & 0o777 for value in (made, mode, mode | stat.S_IRWXU)}
-            owners = os.geteuid(), wanted.st_uid
+            owners = os.geteuid(), final.st_uid
             mode = stat.S_IMODE(old.st_mode) & 0o777
             return stat.S_ISDIR(old.st_mode) and mode in modes and old.st_uid in owners
         return False

@@ -128,8 +128,8 @@ class Itemizer:
     def __init__(self, plan: MirrorPlan, keeping: MirrorOverwritePolicy) -> None:
         self._plan = plan
         self._policy = keeping
-        wanted = keeping.details.fields | fields.FLAGS * plan.keep.flags
-        self._details = DetailComparer(wanted, lists=keeping.details.lists, lenient=True)
+        compared_fields = keeping.details.fields | fields.FLAGS * plan.keep.flags
+        self._details = DetailComparer(compared_fields, lists=keeping.details.lists, lenient=True)
         self._said: list[bytes] = []
         self._linked: list[bytes] = []
 

@@ -71,14 +71,14 @@ def _status(name: bytes, directory_fd: int) -> os.stat_result | None:
         return None
 
 
-def _linked(name: bytes, fd: int, target_fd: int, wanted: os.stat_result) -> bool:
+def _linked(name: bytes, fd: int, target_fd: int, expected: os.stat_result) -> bool:
     """Link a checked entry into the target, and return whether it is still the same entry.
 
     Raise OSError if it cannot be linked.
     """
     os.link(name, name, src_dir_fd=fd, dst_dir_fd=target_fd, follow_symlinks=False)
     now = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
-    known = (wanted.st_dev, wanted.st_ino, wanted.st_size, wanted.st_mtime_ns)
+    known = (expected.st_dev, expected.st_ino, expected.st_size, expected.st_mtime_ns)
     if (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) == known:
         return True
     os.unlink(name, dir_fd=target_fd)

@@ -71,14 +71,16 @@ class MirrorOverwritePolicy:
         self._keep, self._upkeep, self._deleting = plan.keep, plan.upkeep, plan.deleting
         self._counters = counters
         self._extras = extras
-        wanted = compared(plan.keep, privileged=not os.geteuid())
+        compared_fields = compared(plan.keep, privileged=not os.geteuid())
         # If times are evidence of equal content, compare them even if they are not preserved.
         by_time = fields.MTIME * (plan.upkeep.look == "time")
-        self.comparer: StatusComparer = StatusComparer(wanted | by_time, plan.upkeep.window_ns)
+        self.comparer: StatusComparer = StatusComparer(
+            compared_fields | by_time, plan.upkeep.window_ns
+        )
         self._of_content = by_time if not plan.keep.timestamps else fields.NOTHING
         given = plan.keep.given
         lists = None if given is None else giver_of(given).list
-        self.details: DetailComparer = DetailComparer(wanted, lists=lists, lenient=True)
+        self.details: DetailComparer = DetailComparer(compared_fields, lists=lists, lenient=True)
         self.effects: ReadEffects = ReadEffects(counters, noatime=plan.noatime)
         self._openers = self.effects.open, self.effects.open
         self._read_from_ns = read_from_ns(plan)

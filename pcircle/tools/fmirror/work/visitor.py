@@ -399,14 +399,14 @@ class MirrorVisitor(CopyVisitor):
 
         Flags that this run has `lifted` count as set.
         """
-        wanted = self._plan.keep.extended_attributes(own.source, own.held)
-        if wanted is None:
+        expected = self._plan.keep.extended_attributes(own.source, own.held)
+        if expected is None:
             return True
         held = self._extras.read_directory(lease.fd, alone=False)
         if held is None:
-            return not wanted.values and wanted.flags == lifted
-        same_flags = held.flags | lifted == wanted.flags
-        return sorted(held.values) == sorted(wanted.values) and same_flags
+            return not expected.values and expected.flags == lifted
+        same_flags = held.flags | lifted == expected.flags
+        return sorted(held.values) == sorted(expected.values) and same_flags
 
     def _action(self, own: TargetDirectory) -> str:
         return "copy" if own.created else "touch" if own.differs else ""

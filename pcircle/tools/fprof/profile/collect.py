@@ -149,15 +149,15 @@ class Collector:
         self.profile.top = top
         self.inodes: Inodes = inodes or Inodes()
         self._max_days = _MAX_DAYS
-        self._wanted = frozenset(facets)
-        self._sizes = SizeCounts(edges, units="blocks" in self._wanted)
+        self._facets = frozenset(facets)
+        self._sizes = SizeCounts(edges, units="blocks" in self._facets)
         self._kinds = {kind: [0, 0, 0] for kind in KINDS}
         self._owners: Sums[int] = Sums(MAX_OWNERS, by_number)
         self._groups: Sums[int] = Sums(MAX_OWNERS, by_number)
         self._extensions: Sums[str] = Sums(MAX_EXTENSIONS, by_sense)
         self.profile.edges = edges
         self._files = {
-            name: Best[FileRow](top if "top" in self._wanted else 0, order)
+            name: Best[FileRow](top if "top" in self._facets else 0, order)
             for name, order in FILE_LISTS.items()
         }
         self._directories = {
@@ -180,15 +180,15 @@ class Collector:
             "depth": self._by_depth,
             "top": self._by_rank,
         }
-        self._more = [add for name, add in optional.items() if name in self._wanted]
+        self._more = [add for name, add in optional.items() if name in self._facets]
 
     def _length(self, name: str, most: int | None, top: int) -> int:
         """Return the length of a list of directories; every report names the widest directory."""
         if name == "wide":
             return top
         if name == "heavy":
-            return top if "top" in self._wanted else 0
-        return (most or 0) if "tree" in self._wanted else 0
+            return top if "top" in self._facets else 0
+        return (most or 0) if "tree" in self._facets else 0
 
     # ---- files -----------------------------------------------------------------
 
@@ -234,15 +234,15 @@ class Collector:
         for place in places:
             inode, number, size, blocks, uid, gid, modified_s, device = listed[place]
             yield Claim(device, inode, number, size, blocks * SECTOR_BYTES, uid, gid, modified_s)
-            if "ext" in self._wanted or "depth" in self._wanted:
+            if "ext" in self._facets or "depth" in self._facets:
                 self._share(files, files.names[place], size, blocks * SECTOR_BYTES, number)
 
     def _share(self, files: FileBatch, name: bytes, size: int, allocated: int, links: int) -> None:
         """Reduce the bytes counted under this name to one part in `links`."""
         back = (0, size // links - size, allocated // links - allocated)
-        if "ext" in self._wanted:
+        if "ext" in self._facets:
             self._extensions.add(extension_of(name), *back)
-        if "depth" in self._wanted:
+        if "depth" in self._facets:
             self._tally(self.profile.depths, min(files.depth + 1, DEEPEST), *back)
 
     def once(self, claim: Claim, sign: int) -> None:
@@ -250,11 +250,11 @@ class Collector:
         size, allocated = sign * claim.size_bytes, sign * claim.allocated_bytes
         add_to(self._kinds["file"], (0, size, allocated))
         self._sizes.once(claim.size_bytes, sign)
-        if "owner" in self._wanted:
+        if "owner" in self._facets:
             self._owners.add(claim.uid, 0, size, allocated)
-        if "group" in self._wanted:
+        if "group" in self._facets:
             self._groups.add(claim.gid, 0, size, allocated)
-        if "age" in self._wanted:
+        if "age" in self._facets:
             day = claim.modified_s // DAY_S
             self._tally(self.profile.ages, day, 0, size, allocated)
             place = day // 7 * 64 + octave_of(claim.size_bytes)
@@ -384,7 +384,7 @@ class Collector:
         `prefix` and a name form the path of a directory. To save time, a row is created only for a
         directory that may enter a list.
         """
-        if "dirsize" in self._wanted:
+        if "dirsize" in self._facets:
             for number, times in Counter(counts).items():
                 tally = self.profile.directory_sizes.setdefault(bin_of(number), [0, 0])
                 tally[0] += times
@@ -407,7 +407,7 @@ class Collector:
 
     def directory(self, row: DirectoryRow) -> None:
         """Add a directory whose contents have all been added."""
-        if "dirsize" in self._wanted:
+        if "dirsize" in self._facets:
             tally = self.profile.directory_sizes.setdefault(bin_of(row.own_entries), [0, 0])
             tally[0] += 1
             tally[1] += row.own_entries

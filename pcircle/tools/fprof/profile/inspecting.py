@@ -178,7 +178,7 @@ class FileExaminer:
         self, facets: Iterable[str], pieces: int, counts: RecallCounts, tell: Tell | None = None
     ) -> None:
         """Prepare the examinations of `facets`; pass each file with a finding to `tell`."""
-        self._wanted = frozenset(facets)
+        self._facets = frozenset(facets)
         self._tell: Tell = tell or _ignore_finding
         self._layouts = Layouts()
         self.effects: ReadEffects = ReadEffects(counts)
@@ -186,11 +186,11 @@ class FileExaminer:
 
     def look(self, directory_fd: int, files: FileBatch, profile: Profile) -> None:
         """Examine files in a directory."""
-        if "sparse" in self._wanted:
+        if "sparse" in self._facets:
             find_holes(directory_fd, files, profile, self._tell)
-        if "stripe" in self._wanted:
+        if "stripe" in self._facets:
             self._layouts.look(directory_fd, files, self._tell)
-        if "compress" in self._wanted:
+        if "compress" in self._facets:
             self._sampler.look(directory_fd, files, self._tell)
 
     def end(self, profile: Profile, pieces: int) -> None:
@@ -261,13 +261,13 @@ def is_unit(size_bytes: int) -> bool:
 
 
 def blocks_of(
-    profile: Profile, wanted: Sequence[tuple[int, int]], inode: InInode | None
+    profile: Profile, sizes: Sequence[tuple[int, int]], inode: InInode | None
 ) -> tuple[Blocks, ...]:
     """Return the space that files would take for each pair of block and subblock sizes."""
     data = profile.kinds["file"][1] - (inode.bytes if inode else 0)
     limit = inode.limit_bytes if inode else -1
     rows = []
-    for block, subblock in wanted:
+    for block, subblock in sizes:
         whole = block * _units(profile, block, limit)
         count = _units(profile, subblock, limit)
         rows.append(

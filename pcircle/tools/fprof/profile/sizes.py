@@ -219,11 +219,11 @@ def quantile(numbers: Mapping[int, int], share: float) -> int | None:
     total = sum(numbers.values())
     if not total:
         return None
-    wanted = max(1, -(-total * round(share * 1_000_000) // 1_000_000))
+    rank = max(1, -(-total * round(share * 1_000_000) // 1_000_000))
     seen = 0
     for number in sorted(numbers):
         seen += numbers[number]
-        if seen >= wanted:
+        if seen >= rank:
             break
     low = edge_of(number - 1) + 1 if number else 0
     return (low + edge_of(number)) // 2

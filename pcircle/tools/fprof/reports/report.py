@@ -177,13 +177,13 @@ def counts_of(profile: Profile) -> KindCounts:
 def sizes_of(profile: Profile, bins: Bins) -> SizeDistribution:
     """Return the histogram of sizes with these bins."""
     if bins.edges and profile.edges == bins.edges:
-        wanted, rows, exact = list(bins.edges), profile.edge_tallies, True
+        edges, rows, exact = list(bins.edges), profile.edge_tallies, True
     else:
-        wanted = list(bins.edges) or standard_edges(bins.name, profile.largest_bytes)
-        rows = rebin(profile.sizes, wanted)
-        exact = all(map(is_edge, wanted))
+        edges = list(bins.edges) or standard_edges(bins.name, profile.largest_bytes)
+        rows = rebin(profile.sizes, edges)
+        exact = all(map(is_edge, edges))
     number, total, _ = profile.kinds["file"]
-    behind: list[int | None] = [*wanted, None]
+    behind: list[int | None] = [*edges, None]
     filled = [
         Bin(up_to, row[0], row[1], share(row[0], number), share(row[1], total))
         for up_to, row in zip(behind, [list(r) or [0, 0] for r in rows], strict=True)
