@@ -18,7 +18,7 @@ NOBODY = 65534
 # Imports come first: the checkout may be inaccessible to other users.
 _BEGIN = """
 import errno, os, stat, sys
-import json, locale, pcircle.tools.fcp.command, pcircle.transport._local
+import json, locale, pcircle.tools.common.copy_program, pcircle.transport._local
 from pcircle.ops.copy.entry import target
 from pcircle.tools.fcp import cli
 from pcircle.fs import directories, scan

@@ -1,12 +1,15 @@
-"""The command line of `pcircle doctor`; `pcircle.tools.doctor.command` runs it."""
+"""The command line of `pcircle doctor` and its options; `pcircle.tools.doctor.command` runs it."""
 
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Final
 
+from pcircle.cli.declarations import Section, option, override, taken
+from pcircle.cli.options import CommonOptions
 from pcircle.cli.shell import ToolCommand
-from pcircle.tools.doctor.options import DoctorOptions
+from pcircle.core.units import interval_s
 
 USAGE = "pcircle doctor [OPTION]... [PATH]..."
 
@@ -33,10 +36,30 @@ Examples:
   mpirun -np 8 pcircle doctor /scratch"""
 
 
-def _carry_out(args: argparse.Namespace) -> int:
-    from pcircle.tools.doctor.command import doctor_typed
+class DoctorOptions(CommonOptions):
+    """The options of `pcircle doctor`."""
 
-    return doctor_typed(args)
+    _examination = Section("Examination")
+    no_trials: bool = option("--no-trials", help="do not test features, and write nothing to PATH")
+    timeout_s: float = option(
+        "--timeout",
+        metavar="T",
+        default="30",
+        parse=interval_s,
+        help="give up on a PATH after T (default: 30 s)",
+    )
+
+    _output = Section("Output")
+    _shared = taken("json", "version")
+    json: str | None = override(help="write the report as JSON (-: standard output)")
+
+
+def _carry_out(args: argparse.Namespace) -> int:
+    from pcircle.tools.doctor.command import examine
+
+    options = DoctorOptions.of(args)
+    paths = list(map(os.fsencode, args.operands))
+    return examine(paths, options.json, trials=not options.no_trials, deadline_s=options.timeout_s)
 
 
 _COMMAND = ToolCommand(

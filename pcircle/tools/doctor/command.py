@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 
 from pcircle.cli import json_output as jsonout
 from pcircle.cli.output import MessageStream
@@ -14,26 +14,26 @@ from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, worst
 from pcircle.tools.doctor import machine
 from pcircle.tools.doctor.launcher import examined, launching
-from pcircle.tools.doctor.options import DoctorOptions
 from pcircle.tools.doctor.report import SCHEMA, DoctorReport, advice, broken, text
 from pcircle.transport.launch import launched
 from pcircle.transport.start import warn_stale_launcher
 
 
-def doctor_typed(args: argparse.Namespace) -> int:
-    """Run a parsed command line and return its exit code; raise UsageError if it is invalid."""
-    options = DoctorOptions.of(args)
-    given = [os.fsencode(operand) for operand in args.operands]
-    for path in given:
+def examine(paths: Sequence[bytes], json: str | None, *, trials: bool, deadline_s: float) -> int:
+    """Report all facts, also to the file `json`, and return the exit code.
+
+    Raise UsageError if an argument is invalid.
+    """
+    for path in paths:
         if not path:
             raise UsageError("empty file name")
-    if options.json is not None:
-        jsonout.check(options.json)
+    if json is not None:
+        jsonout.check(json)
     warn_stale_launcher("pcircle doctor")
     found, trouble = launching(os.environ)
     if launched().rank:
         return 0  # the first rank reports
-    paths = given or list(dict.fromkeys((b".", os.fsencode(tempfile.gettempdir()))))
+    paths = paths or list(dict.fromkeys((b".", os.fsencode(tempfile.gettempdir()))))
     sections = {
         "software": machine.software(),
         "launching": found,
@@ -42,16 +42,13 @@ def doctor_typed(args: argparse.Namespace) -> int:
         "limits": machine.limits(),
         "control_groups": machine.control_groups(),
     }
-    places = {
-        show(path): examined(path, trials=not options.no_trials, deadline_s=options.timeout_s)
-        for path in paths
-    }
+    places = {show(path): examined(path, trials=trials, deadline_s=deadline_s) for path in paths}
     wrong = list(broken(sections, places, trouble))
     report = DoctorReport(
         SCHEMA, **sections, paths=places, broken=wrong, advice=list(advice(sections, places))
     )
-    results = Results("pcircle doctor", options.json, MessageStream(sys.stderr).line)
+    results = Results("pcircle doctor", json, MessageStream(sys.stderr).line)
     results.document(report)
-    if options.json != "-":
+    if json != "-":
         results.text([text(report).encode()])
     return worst((EntriesFailed.exit_code if wrong else 0, results.code))

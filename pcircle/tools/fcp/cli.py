@@ -1,4 +1,4 @@
-"""The command line of fcp; `pcircle.tools.fcp.command` runs it."""
+"""The command line of fcp; `pcircle.tools.common.copy_program` runs it."""
 
 from __future__ import annotations
 
@@ -69,9 +69,10 @@ _ELSEWHERE = {
 
 
 def _carry_out(args: argparse.Namespace) -> int:
-    from pcircle.tools.fcp.command import copy_typed
+    from pcircle.tools.common.copy_program import run_copy
 
-    return copy_typed(args)
+    options = FcpOptions.of(args)
+    return run_copy(options.with_jobs_for(options.sources))
 
 
 _USAGE = "fcp [OPTION]... SRC... DST"
