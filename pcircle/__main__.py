@@ -13,6 +13,7 @@ from pcircle.cli.startup import enter
 _HELP = """\
 usage: pcircle [TOOL [OPTION]... [OPERAND]...]
        pcircle doctor [OPTION]... [PATH]...
+       pcircle scale [OPTION]...
        pcircle help [TOOL]
 
 pcircle {version}: parallel file tools. Each has --help and a manual page; \
@@ -34,12 +35,13 @@ def _run() -> int:
         arguments = encoding.arguments()
     except PcircleError as error:
         return _refused(str(error), error.exit_code)
-    from pcircle.tools.commands import doctor, find_tool, run_tool
+    from pcircle.tools.commands import SUBCOMMANDS, find_tool, run_subcommand, run_tool
 
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    if arguments[:1] == ["doctor"]:
-        return doctor(arguments[1:])
+    subcommand = SUBCOMMANDS.get(arguments[0]) if arguments else None
+    if subcommand is not None:
+        return run_subcommand(subcommand, arguments[1:])
     tool = find_tool(arguments[0]) if arguments else None
     if tool is not None:
         # The rest is set as the command line, from which the tool reads its arguments.
@@ -102,9 +104,11 @@ def _similar(name: str) -> str:
     """Return the command whose name is most similar, or an empty string."""
     from difflib import get_close_matches
 
-    from pcircle.tools.commands import TOOLS
+    from pcircle.tools.commands import SUBCOMMANDS, TOOLS
 
-    return next(iter(get_close_matches(name, [*(tool.name for tool in TOOLS), "doctor"], 1)), "")
+    return next(
+        iter(get_close_matches(name, [*(tool.name for tool in TOOLS), *SUBCOMMANDS], 1)), ""
+    )
 
 
 def _refused(text: str, code: int) -> int:

@@ -22,7 +22,7 @@ _RESULTS = [
     "-m pcircle",
     "-m pcircle --version",
     "-m pcircle doctor --help",
-    "-m pcircle.scale --help",
+    "-m pcircle scale --help",
     "-m pcircle doctor --no-trials {tree}",
     "-m pcircle doctor --no-trials --json - {tree}",
     "-m pcircle.tools.fdiff -j1 {tree} {other}",
@@ -33,8 +33,8 @@ _RESULTS = [
     "-m pcircle.tools.fprof -j1 {tree}",
     "-m pcircle.tools.fprof -j1 -q --json - {tree}",
     "-m pcircle.tools.fsum -j1 {tree}",
-    "-m pcircle.scale --ranks 2 --files 100",
-    "-m pcircle.scale --ranks 2 --files 100 --json -",
+    "-m pcircle scale --ranks 2 --files 100",
+    "-m pcircle scale --ranks 2 --files 100 --json -",
 ]
 
 

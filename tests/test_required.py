@@ -45,7 +45,7 @@ TOOLS = {
     "pcircle": (["msgspec"], ["doctor", "--no-trials", "tree"]),
 }
 CASES = [(tool, package) for tool, (packages, _) in TOOLS.items() for package in packages]
-SCALE = ["pcircle.scale", "--files=1e4", "--ranks=4"]
+SCALE = ["pcircle", "scale", "--files=1e4", "--ranks=4"]
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_numpy_is_named_where_it_is_used(run: Run, place: Path, broken: bool) ->
     problem = f"numpy {REASON}" if broken else "numpy is not installed: pip install numpy"
     done = run([sys.executable, "-m", *SCALE], env=environ, cwd=place)
     assert done.returncode == 2
-    assert done.stderr.decode().startswith(f"scale: {problem}")
+    assert done.stderr.decode().startswith(f"pcircle: {problem}")
     assert done.stderr.count(b"\n") == 1
 
 

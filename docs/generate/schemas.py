@@ -50,7 +50,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
      "pcircle.tools.fdiff.work.task:DiffCounters"),
     ("fbcast", "fbcast --json", ["fbcast"], "pcircle.tools.fbcast.report:BroadcastReport", ""),
     ("fbench", "fbench --json", [], "pcircle.tools.fbench.report:BenchReport", ""),
-    ("scale", "python -m pcircle.scale --json", [],
+    ("scale", "pcircle scale --json", [],
      "pcircle.tools.scale.command:ScaleDocument", ""),
     ("doctor", "pcircle doctor --json", [], "pcircle.tools.doctor.report:DoctorReport", ""),
     ("action", "A line of --json-lines", [], "pcircle.jobs.action_log:Action", ""),

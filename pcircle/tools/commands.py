@@ -64,7 +64,7 @@ COMMANDS = (
     ),
     Command(
         "pcircle-scale",
-        "python -m pcircle.scale",
+        "pcircle scale",
         "pcircle.tools.scale.cli",
         "parser",
         "scale",
@@ -76,6 +76,15 @@ COMMANDS = (
 
 TOOLS = tuple(command for command in COMMANDS if command.name == command.command_line)
 """The commands that are programs of their own."""
+
+
+SUBCOMMANDS = {
+    subcommand: command
+    for command in COMMANDS
+    for program, _, subcommand in [command.command_line.partition(" ")]
+    if subcommand
+}
+"""The subcommands of `pcircle`, by name."""
 
 
 def find_tool(name: str) -> Command | None:
@@ -90,7 +99,7 @@ def run_tool(tool: Command) -> int:
     return code
 
 
-def doctor(arguments: list[str]) -> int:
-    """Run `pcircle doctor`; return its exit code."""
-    code: int = __import__("pcircle.tools.doctor.cli", fromlist=["main"]).main(arguments)
+def run_subcommand(command: Command, arguments: list[str]) -> int:
+    """Run a subcommand of `pcircle`; return its exit code."""
+    code: int = __import__(command.module, fromlist=["main"]).main(arguments)
     return code

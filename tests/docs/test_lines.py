@@ -34,7 +34,7 @@ NOT_RUN = {
 HELP_NOT_RUN = {
     "fbench": "takes minutes, and has tests of its own",
     "fchgrp": "needs a group of that name",
-    "pcircle.scale": "takes minutes, and has tests of its own",
+    "pcircle scale": "takes minutes, and has tests of its own",
 }
 # Commands that require two different trees.
 DIFFERENT = ("fdiff", "fsum --check copy.manifest")

@@ -159,7 +159,7 @@ def test_differences_of_manifests_match(written: dict[str, Any], run: Run) -> No
 
 def test_a_prediction_fits(run: Run, tmp_path: Path) -> None:
     words = ["--ranks", "2", "--files", "1000", "--json", str(tmp_path / "scale.json")]
-    done = run([sys.executable, "-m", "pcircle.scale", *words])
+    done = run([sys.executable, "-m", "pcircle", "scale", *words])
     assert done.returncode == 0, done.stderr
     _check("scale", json.loads((tmp_path / "scale.json").read_bytes()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from docs.generate.completions import bash, fish, zsh
+from docs.generate.completions.flags import WITHOUT_COMPLETION, program_of
 from docs.generate.reference import Reference, references
 
 PLACES = {
@@ -16,8 +17,8 @@ PLACES = {
 
 
 def completed() -> list[Reference]:
-    """Return the commands that have completions; a Python module is not a command of the shell."""
-    return [each for each in references() if not each.command.command_line.startswith("python ")]
+    """Return the commands that have completions."""
+    return [each for each in references() if program_of(each)[1] != WITHOUT_COMPLETION]
 
 
 def pages() -> Iterator[tuple[str, str]]:

@@ -9,6 +9,8 @@ from docs.generate.primaries import Primary
 from docs.generate.reference import Reference
 from pcircle.tools.commands import TOOLS
 
+WITHOUT_COMPLETION = "scale"
+"""The subcommand of `pcircle` that has no completion; its file completes only one subcommand."""
 MADE = "made from its parser by python -m docs.generate: edit the help there."
 
 
@@ -19,8 +21,8 @@ def program_of(about: Reference) -> tuple[str, str]:
 
 
 def tool_names() -> str:
-    """Return the names of the tools, which `pcircle` runs, separated by blanks."""
-    return " ".join(tool.name for tool in TOOLS)
+    """Return the words after `pcircle` that have no completion in its file, separated by blanks."""
+    return " ".join((*(tool.name for tool in TOOLS), WITHOUT_COMPLETION))
 
 
 def primary_flags(primary: Primary) -> list[str]:

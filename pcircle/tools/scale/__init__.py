@@ -1,1 +1,1 @@
-"""The command `python -m pcircle.scale`, which predicts how a task scales to many ranks."""
+"""The command `pcircle scale`, which predicts how a task scales to many ranks."""

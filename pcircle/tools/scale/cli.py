@@ -8,7 +8,7 @@ from typing import Final
 from pcircle.cli.shell import ToolCommand
 from pcircle.tools.scale.options import ScaleOptions
 
-USAGE = "python -m pcircle.scale [OPTION]..."
+USAGE = "pcircle scale [OPTION]..."
 
 DESCRIPTION = """\
 Predict how a task scales: simulate how pcircle's processes share the work of a
@@ -27,10 +27,10 @@ with that of a single queue for all ranks without message costs.
 Exit codes: 0 success; 2 refused; 70 internal error.
 
 Examples:
-  python -m pcircle.scale --ranks 4096 --files 1e9 --stat-us 400
-  python -m pcircle.scale --ranks 64,512,4096 --files 2e7 --dirs 1e5
-  python -m pcircle.scale --shape flat --ranks 1000 --items 1e4 --item-ms 100
-  python -m pcircle.scale --network infiniband --look-ms 4 --json scale.json"""
+  pcircle scale --ranks 4096 --files 1e9 --stat-us 400
+  pcircle scale --ranks 64,512,4096 --files 2e7 --dirs 1e5
+  pcircle scale --shape flat --ranks 1000 --items 1e4 --item-ms 100
+  pcircle scale --network infiniband --look-ms 4 --json scale.json"""
 
 
 def _carry_out(args: argparse.Namespace) -> int:
@@ -40,7 +40,7 @@ def _carry_out(args: argparse.Namespace) -> int:
 
 
 _COMMAND = ToolCommand(
-    "python -m pcircle.scale", "", USAGE, DESCRIPTION, EPILOG, ScaleOptions.add_to, _carry_out
+    "pcircle scale", "", USAGE, DESCRIPTION, EPILOG, ScaleOptions.add_to, _carry_out
 )
 parser: Final = _COMMAND.parser
 main: Final = _COMMAND.main

@@ -84,7 +84,7 @@ def scale_typed(args: argparse.Namespace) -> int:
         jsonout.check(options.json)
     tree = task.tree(seed)
     jobs = [play_tree(tree, task, count, machine, settings, seed) for count in options.ranks]
-    results = Results("pcircle.scale", options.json, MessageStream(sys.stderr).line)
+    results = Results("pcircle scale", options.json, MessageStream(sys.stderr).line)
     results.document(ScaleDocument(1, task, machine, settings, seed, jobs))
     if options.json != "-":
         results.text([table(task, jobs).encode()])

@@ -22,6 +22,6 @@ complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l timeout -d 'give 
 complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l json -d 'write the report as JSON (-: standard output)' -r -F
 complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l version -d 'show the version'
 complete -c pcircle -n __fish_use_subcommand -f -a doctor -d 'report MPI, limits and file systems'
-complete -c pcircle -n __fish_use_subcommand -f -a 'fbcast fbench fchgrp fchmod fchown fcp fdiff ffind fls fmirror fprof frm fsum help'
-complete -c pcircle -n '__fish_seen_subcommand_from help' -f -a 'doctor fbcast fbench fchgrp fchmod fchown fcp fdiff ffind fls fmirror fprof frm fsum'
-complete -c pcircle -n '__fish_seen_subcommand_from fbcast fbench fchgrp fchmod fchown fcp fdiff ffind fls fmirror fprof frm fsum' -f -a '(__fish_complete_subcommand)'
+complete -c pcircle -n __fish_use_subcommand -f -a 'fbcast fbench fchgrp fchmod fchown fcp fdiff ffind fls fmirror fprof frm fsum scale help'
+complete -c pcircle -n '__fish_seen_subcommand_from help' -f -a 'doctor fbcast fbench fchgrp fchmod fchown fcp fdiff ffind fls fmirror fprof frm fsum scale'
+complete -c pcircle -n '__fish_seen_subcommand_from fbcast fbench fchgrp fchmod fchown fcp fdiff ffind fls fmirror fprof frm fsum scale' -f -a '(__fish_complete_subcommand)'

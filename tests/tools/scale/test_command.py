@@ -1,4 +1,4 @@
-"""`python -m pcircle.scale`, run like a user does."""
+"""`pcircle scale`, run like a user does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from pcircle.tools.scale.cli import main, parser
 from tests.conftest import ROOT, Run
 
-SCALE = (sys.executable, "-m", "pcircle.scale")
+SCALE = (sys.executable, "-m", "pcircle", "scale")
 COLUMNS = 80
 
 
@@ -94,7 +94,7 @@ def test_usage_errors_name_the_expected_values(
     code = main(words)
     out, err = capfd.readouterr()
     assert (code, out) == (2, "")
-    assert err.splitlines()[0] == f"python -m pcircle.scale: {said}"
+    assert err.splitlines()[0] == f"pcircle scale: {said}"
 
 
 def test_help_fits_and_ends_with_examples() -> None:
@@ -104,8 +104,8 @@ def test_help_fits_and_ends_with_examples() -> None:
     assert len(examples) == 4
     for line in examples:
         words = line.split()
-        assert words[:3] == ["python", "-m", "pcircle.scale"]
-        assert parser().parse(words[3:], {}).operands == []
+        assert words[:2] == ["pcircle", "scale"]
+        assert parser().parse(words[2:], {}).operands == []
 
 
 def test_the_manual_has_every_option() -> None:
