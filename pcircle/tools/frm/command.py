@@ -1,6 +1,9 @@
 """The program of frm: interprets the options, resolves the PATHs and runs the removal.
 
-`root_of` refuses PATHs that must not be removed.
+`root_of` refuses PATHs that must not be removed. A removal whose counts suffice is restarted after
+a rank was lost: each thread records its removals in shared memory in advance
+(`pcircle.ops.remove.removal_log`). From these records, the counts of a killed rank can be
+recovered, but not the names.
 """
 
 from __future__ import annotations
@@ -9,26 +12,40 @@ import argparse
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
 
 from pcircle.cli.arguments import refuse_remote
-from pcircle.cli.change_program import ChangeConsole, refuse_twice
+from pcircle.cli.change_program import ChangeConsole, ChangeProgram, refuse_twice
 from pcircle.core.encoding import show
-from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
+from pcircle.core.errors import (
+    EntriesFailed,
+    StoppedEarly,
+    UsageError,
+    operand_error,
+    require_type,
+    worst,
+)
 from pcircle.core.units import format_size, plural
 from pcircle.fs.attributes.mounts import is_same_mount
 from pcircle.fs.directories import device_and_inode
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW, OPEN_ENTRY_PATH
 from pcircle.fs.safe_open import directory
-from pcircle.jobs.tree_task import resolve
+from pcircle.jobs.tree_task import TreeTask, resolve
 from pcircle.ops.remove import trash
-from pcircle.ops.remove.plan import RemovalCounters
+from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import RemoveTask
 from pcircle.runtime import Outcome
 from pcircle.tools.frm.options import RemoveOptions
-from pcircle.tools.frm.restart import RestartableRemoval
 from pcircle.walk.roots import Root
+
+if TYPE_CHECKING:
+    from pcircle.ops.remove.removal_log import RemovalLog
+
+_UNKNOWN = "a rank was lost, and its removals cannot be counted; run the command again"
 
 
 class FrmTask(RemoveTask):
@@ -67,13 +84,15 @@ class RemoveConsole(ChangeConsole):
         return worst((code, EntriesFailed.exit_code)) if failures else code, reasons
 
 
-class RemoveProgram(RestartableRemoval):
+class RemoveProgram(ChangeProgram):
     """The program of frm."""
 
     name: str = "frm"
     said: str = "removed"
+    plan_type: ClassVar[type[RemovalPlan]] = RemovalPlan
     task_type: ClassVar[type[FrmTask]] = FrmTask
     console_type: ClassVar[type[RemoveConsole]] = RemoveConsole
+    options: RemoveOptions
 
     def __init__(self, options: RemoveOptions, paths: Sequence[bytes], **more: Any) -> None:
         super().__init__(options, paths, **more)
@@ -82,6 +101,9 @@ class RemoveProgram(RestartableRemoval):
         if options.trash is not None:
             self.said = "moved"
         self._known: tuple[tuple[int, int], ...] = ()
+        self._log: RemovalLog | None = None
+        self._previous_log: RemovalLog | None = None  # the log of the last run that lost ranks
+        self._previous_counts: Counter[str] = Counter()  # totals of all runs that lost ranks
 
     def roots(self) -> tuple[Root, ...]:
         options = self.options
@@ -163,6 +185,49 @@ class RemoveProgram(RestartableRemoval):
         if self._run:
             trash.remove_empty_run(self._run)
         return failed
+
+    # ---- restarts after a rank was lost ----------------------------------------
+
+    def can_lose_ranks(self) -> bool:
+        """Return whether the job can restart. It cannot if names of removed entries are needed."""
+        return super().can_lose_ranks() or self.options.is_restartable
+
+    def share(self, ranks: int) -> None:
+        from pcircle.ops.remove.removal_log import RemovalLog
+
+        self._previous_log, self._log = self._log, RemovalLog(ranks)
+
+    def task(self, plan: bytes, rank: int, size: int) -> TreeTask:
+        task = require_type(RemoveTask, super().task(plan, rank, size))
+        task.removal_log = self._log if self.can_lose_ranks() else None
+        return task
+
+    def prepare_again(self, plan: bytes, ranks: int) -> bytes:
+        decided = msgspec.msgpack.decode(super().prepare_again(plan, ranks), type=RemovalPlan)
+        try:
+            log = self._previous_log
+            where = decided.roots, decided.directory
+            removed = None if log is None else log.count_removed(*where)
+        except OSError as error:
+            raise StoppedEarly(f"{_UNKNOWN}: {error.strerror}") from error
+        if removed is None:
+            raise StoppedEarly(_UNKNOWN)
+        self._previous_counts.update(removed)
+        gone = [
+            number
+            for number, root in enumerate(decided.roots)
+            if not os.path.lexists(
+                os.path.join(decided.directory, root.holder, root.name or root.within)
+            )
+        ]
+        return msgspec.msgpack.encode(msgspec.structs.replace(decided, gone=tuple(gone)))
+
+    def with_former(self, total: RemovalCounters) -> RemovalCounters:
+        """Add the counts of the runs that lost ranks to the counts of the last run."""
+        for name, count in self._previous_counts.items():
+            setattr(total, name, getattr(total, name) + count)
+            total.found += count
+        return total
 
 
 def program_of(options: RemoveOptions) -> RemoveProgram:
