@@ -1,9 +1,9 @@
 """Removes a tree in one thread, as part of another job.
 
 `TreeRemover` removes an entry and everything below it. It serves jobs that find the entry during
-other work and cannot start a separate removal job. Each name is removed relative to its open
-directory, links are never followed, and other mounts are not entered. Only the innermost
-directories of a deep path are kept open.
+other work and cannot start a separate removal job; `docs/design.rst` compares it with the remover
+of the walk. Each name is removed relative to its open directory, links are never followed, and
+other mounts are not entered. Only the innermost directories of a deep path are kept open.
 """
 
 from __future__ import annotations

@@ -404,54 +404,39 @@ class Destination:
             return msgspec.msgpack.decode(file.read(_MAX_INTENT_BYTES), type=Intent)
 
 
-def _remove(name: bytes, holder: int, beat: Callable[[], None]) -> None:
-    """Remove a tree of any depth without following links.
+class _Removal:
+    """Receives the outcomes of a removal, which stops at the first failure."""
 
-    Directories that their owner may not list or change are made accessible.
-    """
-    if _unlinked(name, holder):
-        return
-    stack = [_opened(name, holder)]
-    try:
-        while stack:
-            fd, name, names = stack[-1]
-            if names:
-                inner = names.pop()
-                beat()
-                if not _unlinked(inner, fd):
-                    stack.append(_opened(inner, fd))
-                continue
-            os.close(stack.pop()[0])
-            os.rmdir(name, dir_fd=stack[-1][0] if stack else holder)
-    finally:
-        for fd, *_ in stack:
-            os.close(fd)
+    def __init__(self, beat: Callable[[], None]) -> None:
+        self._beat = beat
+        self.error: OSError | None = None
 
-
-def _opened(name: bytes, holder: int) -> tuple[int, bytes, list[bytes]]:
-    """Open a directory that will be removed, and return its descriptor, name and entries."""
-    try:
-        fd = os.open(name, OPEN_DIRECTORY, dir_fd=holder)
-    except PermissionError:
-        os.chmod(name, 0o700, dir_fd=holder)
-        fd = os.open(name, OPEN_DIRECTORY, dir_fd=holder)
-    return fd, name, [os.fsencode(entry) for entry in os.listdir(fd)]
-
-
-def _unlinked(name: bytes, holder: int) -> bool:
-    """Remove an entry and return True, or return False if it is a directory."""
-    try:
-        os.unlink(name, dir_fd=holder)
-    except FileNotFoundError:
-        return True
-    except IsADirectoryError:
+    def due(self, count: int) -> bool:
+        self._beat()
         return False
-    except PermissionError:
-        if not os.fstat(holder).st_mode & stat.S_IWUSR:
-            os.fchmod(holder, 0o700)
-            return _unlinked(name, holder)
-        raise
-    return True
+
+    def is_stopping(self) -> bool:
+        return self.error is not None
+
+    def gone(self, path: bytes, kind: str) -> None:
+        """Do nothing, because only this tool knows the temporary entries."""
+
+    def failed(self, path: bytes, doing: str, error: OSError) -> None:
+        self.error = self.error or error
+
+
+def _remove(name: bytes, holder: int, beat: Callable[[], None]) -> None:
+    """Remove a tree; directories that their owner may not list or change are made accessible.
+
+    Raises OSError.
+    """
+    from pcircle.fs.write_access import WriteAccess
+    from pcircle.ops.remove.tree import TreeRemover
+
+    removal = _Removal(beat)
+    TreeRemover(removal, access=WriteAccess(owner=True)).remove(name, holder)
+    if removal.error is not None:
+        raise removal.error
 
 
 def _sync_file_system(fd: int) -> None:
