@@ -119,21 +119,15 @@ class ColumnFormatter:
         self._time_width = len(self._times.text(now_ns))
         self._formatter = NameFormatter(form)
         self._templates: dict[tuple[int, ...], bytes] = {}
-        owner, group = (form.long and shown for shown in (form.owner, form.group))
-        columns = (
-            ("inode", form.inode, RIGHT),
-            ("space", form.space, RIGHT),
-            ("mode", form.long, LEFT),
-            ("links", form.long, RIGHT),
-            ("user", owner, AS_NUMBERS),
-            ("group", group, AS_NUMBERS),
-            ("context", form.context, LEFT if form.long else RIGHT),
-            ("size", form.long, RIGHT),
-            ("time", form.long, AS_IS),
-        )
-        shown = [(name, align) for name, is_shown, align in columns if is_shown]
-        self._columns = [name for name, _ in shown]
-        self._aligns = [align for _, align in shown]
+        alignments = {
+            "mode": LEFT,
+            "user": AS_NUMBERS,
+            "group": AS_NUMBERS,
+            "context": LEFT if form.long else RIGHT,
+            "time": AS_IS,
+        }
+        self._columns = form.shown_columns
+        self._aligns = [alignments.get(name, RIGHT) for name in self._columns]
 
     # ---- columns ---------------------------------------------------------------
 

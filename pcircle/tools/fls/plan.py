@@ -53,6 +53,22 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     end: bytes = b"\n"
 
     @property
+    def shown_columns(self) -> list[str]:
+        """The columns in front of each name, in order."""
+        shown = {
+            "inode": self.inode,
+            "space": self.space,
+            "mode": self.long,
+            "links": self.long,
+            "user": self.long and self.owner,
+            "group": self.long and self.group,
+            "context": self.context,
+            "size": self.long,
+            "time": self.long,
+        }
+        return [name for name, is_shown in shown.items() if is_shown]
+
+    @property
     def is_rows(self) -> bool:
         """Return whether the output is for programs."""
         return self.shape in ("json", "csv")
@@ -103,11 +119,10 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
     def looks_up(self) -> bool:
         """Return whether entries must be looked up because names and types do not suffice."""
         form = self.form
-        asked = form.has_total or form.inode or form.classify or form.colors or form.acl
+        asked = form.shown_columns or form.classify or form.colors or form.acl
         options = (
             form.host
             or form.xattr
-            or form.context
             or form.shape != "lines"
             or self.acts.lines
             or self.directories_first
