@@ -1,7 +1,7 @@
 """Every option that help shows is parsed, and every parsed option is used.
 
 Checked on the parsers themselves, and in the source with ``ast``: an option that is parsed and
-never read fails, and so does an unused field of a tool's ``Options`` or ``Plan``.
+never read fails, and so does an unused field of a tool's ``Options``, ``Plan`` or ``Form``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ every_command = pytest.mark.parametrize("tool", sorted({*TOOLS, "scale"}))
 OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*")
 # Words in help that look like options, but belong to other programs or are combined letters.
 ELSEWHERE = re.compile(r"mpirun -np|python -m|fcp -s prints|-vv|setfacl -\w+|size,-mtime")
-DECIDED = ("Options", "Plan", "Settings")
+DECIDED = ("Options", "Plan", "Settings", "Form")
 # `ranks`: the name in `pcircle.cli.program` of the options that set the number of ranks.
 # `form`, `machine` and `attribute_filter`: structures whose fields have the names of options.
 HOLDERS = frozenset({"options", "plan", "settings", "ranks", "form", "machine", "attribute_filter"})
