@@ -69,7 +69,7 @@ def test_missing_and_extra_operands_are_reported_in_the_same_form(
     tool, *words = command.split()
     cli = importlib.import_module(f"pcircle.tools.{tool}.cli")
     assert cli.main(words) == 2
-    name = "python -m pcircle.scale" if tool == "scale" else tool
+    name = "pcircle scale" if tool == "scale" else tool
     assert capfd.readouterr() == ("", f"{name}: {problem}\nTry '{name} --help'.\n")
 
 
