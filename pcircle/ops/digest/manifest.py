@@ -332,7 +332,7 @@ class Manifest:
 
     def section(self, path: bytes) -> ManifestSection | None:
         """Find the section of a directory by bisection; return None if there is none."""
-        wanted = sort_key(path)
+        sought = sort_key(path)
         low, high = self._begin, len(self.text)
         while low < high:
             begin = self._find_section((low + high) // 2, low)
@@ -341,9 +341,9 @@ class Manifest:
                 continue
             line = self._line_at(begin)
             key = _parse_heading(line)
-            if key == wanted:
+            if key == sought:
                 return self._read_section(begin + len(line) + 1)
-            if key < wanted:
+            if key < sought:
                 low = begin + len(line) + 1
             else:
                 high = begin
@@ -434,7 +434,7 @@ class _Verifier:
         self._whole = xxhash.xxh3_128()
         self._section = xxhash.xxh3_64()
         self._digest = self._algorithm.new()  # hasher of the current directory
-        self._wanted = b""
+        self._expected = b""
         self._path = b""
         self._inside = False
         self._name = b""
@@ -472,7 +472,7 @@ class _Verifier:
             raise ValueError("its directory is not listed, or listed twice")
         if line != _heading(pending[0]):
             raise ValueError("a section belongs to a different directory than expected")
-        self._path, self._wanted = pending
+        self._path, self._expected = pending
         self._name, self._count, self._directories, self._inside = b"", 0, 0, True
         self._begin = self._at + len(line)
         self._section = xxhash.xxh3_64(line)
@@ -510,7 +510,7 @@ class _Verifier:
             raise ValueError("checksum mismatch in the section that ends here")
         self._digest.update(COUNT.pack(self._count))
         digest = self._digest.digest()
-        if words[2] != digest.hex().encode() or digest != self._wanted:
+        if words[2] != digest.hex().encode() or digest != self._expected:
             raise ValueError("the directory's digest does not match its entries")
         if self._directories:
             section = ManifestSection(self._manifest, self._begin, self._at, self._count, digest)

@@ -132,8 +132,8 @@ class Worker:
         if keeping is not None:
             temporary.keeper = keeping(plan, self.counters, self.extras)
         signing = None if self.signer is None else SigningObserver(self.signer)
-        wanted = (hasher, signing, self.limits, self.acting)
-        observers = [observer for observer in wanted if observer is not None]
+        optional = (hasher, signing, self.limits, self.acting)
+        observers = [observer for observer in optional if observer is not None]
         self.copier: Copier = Copier(plan, self.counters, self.extras, observers)
         self.accounts: CopyAccounts = CopyAccounts(plan, self.counters, self.acting)
         counted = self.recorder is not None
