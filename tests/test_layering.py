@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": _ENGINE | {"runtime"},
     "__main__": {"cli", "core", "tools", "transport"},
     "library": {"cli", "core", "tools", "tools.common", "transport"},
+    "scale": {"__main__"},  # python -m pcircle.scale
 }
 # The transports know the message types, and nothing else of the engine.
 TRANSPORT_MAY_IMPORT_OF_CIRCLE = {"pcircle.circle.messages"}

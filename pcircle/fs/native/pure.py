@@ -109,8 +109,8 @@ def copy_files(
     """
     _refuse_sizes(max_bytes, max_range_bytes, contents_bytes)
     attributes = frozenset(os.fsdecode(ignored).split("\0"))
-    sizes = max_bytes, max_range_bytes
-    how = _How(flags, creation_bits, keep, inode_flags, attributes, max_links, sizes, source_device)
+    rules = flags, creation_bits, keep, inode_flags, attributes, max_links
+    how = _How(*rules, (max_bytes, max_range_bytes), source_device, (owner, group))
     right_modes: set[tuple[int, int]] = set()
     contents: list[bytes] = []
     left = contents_bytes
@@ -118,8 +118,7 @@ def copy_files(
 
     def copy(place: int, name: bytes) -> int:
         nonlocal left
-        fds = source_fds[place], target_fds[place]
-        data = _copied(name, *fds, how, (owner, group), right_modes)
+        data = _copied(name, source_fds[place], target_fds[place], how, right_modes)
         if data is None or isinstance(data, int):
             return NOT_PLAIN if data is None else data
         if contents_bytes:
@@ -150,6 +149,7 @@ class _How(msgspec.Struct, frozen=True):
     max_links: int
     max_bytes: tuple[int, int]
     device: int
+    owner: tuple[int, int]  # and group of new files
 
 
 def _copied(
@@ -157,7 +157,6 @@ def _copied(
     source_fd: int,
     target_fd: int,
     how: _How,
-    owner: tuple[int, int],
     right_modes: set[tuple[int, int]],
 ) -> bytes | memoryview | int | None:
     """Copy one file; return its content, or None if the file is not plain.
@@ -173,7 +172,7 @@ def _copied(
         if not _is_plain(fd, source, how):
             return None
         mode = source.st_mode
-        right = owner == (source.st_uid, source.st_gid) and not mode & _SPECIAL_BITS
+        right = how.owner == (source.st_uid, source.st_gid) and not mode & _SPECIAL_BITS
         owned = right or not how.keep & KEEP_OWNER or os.geteuid() in (0, source.st_uid)
         if not owned:  # ordinary users cannot give files away, so the caller must decide
             return None

@@ -97,6 +97,14 @@ def test_usage_errors_name_the_expected_values(
     assert err.splitlines()[0] == f"pcircle scale: {said}"
 
 
+@pytest.mark.parametrize("words", ["--help", "--ranks 2 --files 1e3 --seed 5", "--rank"])
+def test_the_earlier_name_runs_the_same_command(run: Run, words: str) -> None:
+    now = run([*SCALE, *words.split()])
+    earlier = run([sys.executable, "-m", "pcircle.scale", *words.split()])
+    assert earlier.returncode == now.returncode
+    assert (earlier.stdout, earlier.stderr) == (now.stdout, now.stderr)
+
+
 def test_help_fits_and_ends_with_examples() -> None:
     text = parser().format_help()
     assert max(map(len, text.splitlines())) <= COLUMNS
