@@ -15,6 +15,7 @@ import errno
 import os
 import stat
 import sys
+import threading
 import time
 from array import array
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ from pcircle.fs import native
 from pcircle.fs.directories import affordable_threads
 from pcircle.fs.native.interface import COLUMNS, UNTRIED
 from pcircle.threads.overlap import Overlap, RangeFunction
-from pcircle.threads.threads import OperationTimeout
+from pcircle.threads.threads import OperationTimeout, cpu_and_delay_s
 
 CAPACITY: Final = 512
 """The maximum number of names that are looked up at a time; their table fits in the CPU cache."""
@@ -45,7 +46,7 @@ _FEW_WORKERS = 4
 _SLOW_S = 50e-6
 _SLOW_BLOCKS = 3  # slow blocks in excess of fast ones, from which look-ups count as slow
 _PROBE_NS = 300_000  # the duration of a probe
-# Slow probes that prove slow look-ups: one may be slow because the process waited for a CPU.
+# Slow probes that prove slow look-ups: one may be slow because the thread waited for a lock.
 _PROBES = 3
 _SURELY_SLOW_S = 500e-6  # time per name from which a probe counts twice
 _PROBE_PERIOD = 16  # blocks looked up on several threads between two probes
@@ -168,6 +169,7 @@ class Stats(Table):
         self._overlap: Overlap = Overlap(threads) if sharing is None else sharing._overlap
         self._slow = 0  # rises with each slow block, falls with each fast block
         self._blocks_since_probe = 0
+        self._delay_s = 0.0  # for which the thread has waited for a processor
         self._directory_fd: int | list[int] = -1
         self._names: list[bytes] = []
         self._parts: dict[int, tuple[bytes, bytes]] = {}  # by the position of the first name
@@ -264,16 +266,29 @@ class Stats(Table):
         if self._blocks_since_probe < _PROBE_PERIOD:
             return 0
         self._blocks_since_probe = 0
+        self._delay_since_last()
         end, each_s = self._timed(0, count)
         if each_s <= _SLOW_S:
             self._slow = 0
         return end
 
     def _timed(self, begin: int, count: int) -> tuple[int, float]:
-        """Look up names for a moment; return the position reached, and the time per name."""
+        """Look up names for a moment; return the position reached, and the time per name.
+
+        The time does not include that in which the thread was ready to run but had no processor.
+        That is read only if the look-ups seem slow, and the first time it may be too long.
+        """
         began_s = time.perf_counter()
         end = self._range(begin, count, time.monotonic_ns() + _PROBE_NS)
-        return end, (time.perf_counter() - began_s) / max(1, end - begin)
+        done, spent_s = max(1, end - begin), time.perf_counter() - began_s
+        if spent_s > _SLOW_S * done:
+            spent_s -= self._delay_since_last()
+        return end, spent_s / done
+
+    def _delay_since_last(self) -> float:
+        """Return how long the thread has waited for a processor since the last call."""
+        before_s, self._delay_s = self._delay_s, cpu_and_delay_s([threading.get_native_id()])[1]
+        return max(0.0, self._delay_s - before_s)
 
     def _probe(self, begin: int, count: int) -> int:
         """Look up names until look-ups prove to be slow; return the position reached."""

@@ -153,6 +153,7 @@ def test_slow_look_ups_are_detected_in_small_batches(
 
     clock = SimpleNamespace(perf_counter=lambda: now_s, monotonic_ns=lambda: int(now_s * 1e9))
     monkeypatch.setattr("pcircle.fs.stats.time", clock)
+    monkeypatch.setattr("pcircle.fs.stats.cpu_and_delay_s", lambda threads: (0.0, 0.0))
     stats = Stats(1, looked_up_by=SimpleNamespace(stat_names=looked_up))  # type: ignore[arg-type]
     for _ in range(3):
         stats.look(top, names(count))

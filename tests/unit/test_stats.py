@@ -121,9 +121,32 @@ def test_look_ups_that_only_compute_end_their_overlap(
 
     clock = SimpleNamespace(perf_counter=lambda: now_s, monotonic_ns=lambda: int(now_s * 1e9))
     monkeypatch.setattr("pcircle.fs.stats.time", clock)
+    monkeypatch.setattr("pcircle.fs.stats.cpu_and_delay_s", lambda threads: (0.0, 0.0))
     stats = Stats(4, looked_up_by=SimpleNamespace(stat_names=looked_up))  # type: ignore[arg-type]
     stats._slow = 6
     for _ in range(16):
+        stats.look(tree, [b"file"] * 8)
+    assert stats.is_slow == is_slow
+    stats.close()
+
+
+@pytest.mark.parametrize(("share", "is_slow"), [(1.0, False), (0.0, True)])
+def test_waiting_for_a_processor_is_no_slow_look_up(
+    tree: int, share: float, is_slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `share` of the time of each look-up passes while other processes have the processors."""
+    now_s = 0.0
+
+    def looked_up(fds: object, batch: list[bytes], until_ns: int) -> tuple[bytes, bytes]:
+        nonlocal now_s
+        now_s += 5e-3
+        return pure.stat_names(tree, batch, 1 << 62)
+
+    clock = SimpleNamespace(perf_counter=lambda: now_s, monotonic_ns=lambda: int(now_s * 1e9))
+    monkeypatch.setattr("pcircle.fs.stats.time", clock)
+    monkeypatch.setattr("pcircle.fs.stats.cpu_and_delay_s", lambda threads: (0.0, share * now_s))
+    stats = Stats(4, looked_up_by=SimpleNamespace(stat_names=looked_up))  # type: ignore[arg-type]
+    for _ in range(9):
         stats.look(tree, [b"file"] * 8)
     assert stats.is_slow == is_slow
     stats.close()
