@@ -52,7 +52,7 @@ from pcircle.circle.messages import (
     TreeReduction,
     WorkTransfer,
 )
-from pcircle.core.errors import Defect, PcircleError, RankLost, StoppedEarly, worst
+from pcircle.core.errors import Defect, NoSpace, PcircleError, RankLost, StoppedEarly, worst
 from pcircle.core.writing import discard, write_at
 from pcircle.runtime.crash_report import CrashReporter
 from pcircle.runtime.signals import CODES, Signals
@@ -306,9 +306,9 @@ class Rank(Generic[I, R]):
         self._engine.abort(code, reason, _now_s())
         if reason in self._engine.reasons:
             return
-        # This rank's account has already been sent without the reason. A job that is stopping early
-        # repeats what it has not recorded when it is resumed, so a further reason is not needed.
-        if not (code == StoppedEarly.exit_code and self._engine.reasons):
+        # This rank's account has already been sent without the reason. If the job is ending for
+        # another one, records that could not be written need none: their work will be repeated.
+        if not (isinstance(error, NoSpace) and self._engine.reasons):
             self._crash_reporter.late(self._transport.rank, reason, self._engine.code)
 
     def _explain(self, error: BaseException, doing: str) -> tuple[int, str]:

@@ -413,7 +413,7 @@ class _Removal:
 
     def due(self, count: int) -> bool:
         self._beat()
-        return False
+        return self.is_stopping()
 
     def is_stopping(self) -> bool:
         return self.error is not None
@@ -422,7 +422,9 @@ class _Removal:
         """Do nothing, because only this tool knows the temporary entries."""
 
     def failed(self, path: bytes, doing: str, error: OSError) -> None:
-        self.error = self.error or error
+        if self.error is None:
+            reason = f"cannot remove '{show(path)}': {error.strerror}"
+            self.error = OSError(error.errno, reason)
 
 
 def _remove(name: bytes, holder: int, beat: Callable[[], None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -17,6 +18,7 @@ fbcast() { "$PYTHON" -m pcircle.tools.fbcast -j 1 --record-dir records "$@" tree
 fbcast
 mount --bind other node0/tree/inner
 fbcast --remove
+! fbcast  # until the remainder of the old copy is unmounted
 """
 
 
@@ -34,5 +36,6 @@ def test_what_is_mounted_below_an_old_copy_stays(place: bytes) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert re.search(rb"cannot remove '[^']*/inner': it is a mount point", done.stderr)
     assert not os.path.lexists(place + b"/node0/tree")
     assert os.listdir(place + b"/other") == [b"precious"]

@@ -172,6 +172,21 @@ def test_batches_of_slow_files_are_short(launcher: Launcher, place: bytes, fuse:
     assert sum(rank["items"] for rank in document(result)["ranks"]) > 100
 
 
+@pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=["copy", "dry-run"])
+def test_batches_of_slow_operands_are_short(
+    options: tuple[str, ...], place: bytes, fuse: Mount
+) -> None:
+    """The operands are one item until it has taken long; then others can help, or stop the job."""
+    mounted = fuse()
+    build_flat_tree(mounted.backing + b"/source", 1, 200, 100)
+    mounted.rules(Rule(delay_s=0.002))
+    operands = [b"%b/source/000000/%07d" % (mounted.path, number) for number in range(200)]
+    make_directory(place, b"copy")
+    result = place + b"/result"
+    copy(TWO, *options, "--json", result, *operands, place + b"/copy")
+    assert sum(rank["items"] for rank in document(result)["ranks"]) > 4
+
+
 @pytest.mark.parametrize(
     ("launcher", "threads"), [(ONE, "4"), (Launcher(jobs=3), "1")], ids=["thread", "rank"]
 )

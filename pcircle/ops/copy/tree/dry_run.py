@@ -121,10 +121,17 @@ class DryTask(Task[Item, CopyResult]):
         elif isinstance(item, Portion):
             self._walker.portion(item, context)
         elif isinstance(item, SingleRoots):
-            for number in range(item.first, item.end):
-                self._visitor.single(number, context)
-                self.counters.weight += item.weight
+            self._singles(item, context)
         return CopyResult()
+
+    def _singles(self, item: SingleRoots, context: Context[Item]) -> None:
+        enough = ItemContext[None](context).time_limit()
+        for number in range(item.first, item.end):
+            self._visitor.single(number, context)
+            self.counters.weight += item.weight
+            if context.stopping or enough():
+                context.spawn(item.halves_after(number))
+                break
 
     def join(
         self, item: Item, own: DryState, merged: CopyResult, context: Context[Item]

@@ -244,11 +244,8 @@ class EntryCopier(WorkerPart):
                     where = Batch(number, HOLDER, b"", b"", 0.0, ANYWHERE)
                     self._are_done(where, [name], before, context)
             self._counters.weight += item.weight * finished
-            after = number + 1
-            if after < item.end and (context.stopping or enough()):
-                middle = (after + item.end + 1) // 2
-                parts = [(after, middle), (middle, item.end)]
-                context.spawn([items.SingleRoots(a, b, item.weight) for a, b in parts if a < b])
+            if context.stopping or enough():
+                context.spawn(item.halves_after(number))
                 break
 
     def _is_done(self, number: int) -> bool:

@@ -38,6 +38,13 @@ class SingleRoots(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=Fals
     weight: float  # share of each root
     slot: int = 0
 
+    def halves_after(self, number: int) -> list["SingleRoots"]:
+        """Return up to two items for the roots after this one, so that another rank can help."""
+        after = number + 1
+        middle = (after + self.end + 1) // 2
+        parts = (after, middle), (middle, self.end)
+        return [SingleRoots(first, end, self.weight) for first, end in parts if first < end]
+
 
 class LargeFileItem(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     """Copy one file in chunks. `linked` means that its inode has other names.
