@@ -86,7 +86,7 @@ class Option:
     ) -> None:
         self.names = names
         self.help = help
-        self.takes = takes or _TAKES.get(argparse_arguments.get("metavar", ""), "text")
+        self.takes: str = takes or _TAKES.get(argparse_arguments.get("metavar", ""), "text")
         self.parse = parse
         self.otherwise = otherwise
         self.bare = bare

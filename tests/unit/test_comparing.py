@@ -139,6 +139,16 @@ def test_times_are_compared_at_the_coarser_resolution(tmp_path: Path) -> None:
     assert comparer.differences(fine, finer) == f.MTIME, "a time that happens to be a whole second"
 
 
+def test_a_pair_shows_the_resolution_of_its_device_before_it_is_compared(tmp_path: Path) -> None:
+    """The times of one in a hundred files are by chance multiples of 100 ns."""
+    values = list(os.lstat(tmp_path))
+    times_ns = {"st_mtime_ns": 7 * _S, "st_atime_ns": 5 * _S, "st_ctime_ns": 9 * _S + 700}
+    by_chance = os.stat_result(values, times_ns)
+    close = os.stat_result(values, times_ns | {"st_mtime_ns": 7 * _S + 5})
+    assert StatusComparer(f.MTIME).differences(by_chance, close) == f.MTIME
+    assert StatusComparer(f.MTIME).differences(close, by_chance) == f.MTIME
+
+
 def test_one_file_shows_the_time_resolution_of_its_device(
     tmp_path: Path,
 ) -> None:

@@ -141,11 +141,13 @@ class StatusComparer:
             return abs(a_ns - b_ns) <= self._window_ns
         if a_ns // _COARSEST_NS != b_ns // _COARSEST_NS:
             return False  # each unit is a multiple of all finer units
-        unit_ns = max(self._unit_ns(a), self._unit_ns(b))
+        self._infer_unit(a)
+        self._infer_unit(b)
+        unit_ns = max(self._units_ns[a.st_dev], self._units_ns[b.st_dev])
         return a_ns // unit_ns == b_ns // unit_ns
 
-    def _unit_ns(self, status: Status) -> int:
-        """Return the granularity of timestamps on an entry's device, as inferred so far.
+    def _infer_unit(self, status: Status) -> None:
+        """Refine the granularity of timestamps on an entry's device.
 
         One in a hundred nanosecond timestamps looks like that of a 100 ns clock, so a single
         timestamp is not sufficient.
@@ -157,7 +159,6 @@ class StatusComparer:
                 self._even_seconds.add(device)
         if device not in self._even_seconds:
             units_ns[device] = min(units_ns[device], infer_unit_ns(status))
-        return units_ns[device]
 
 
 def _are_same_devices(a: Table, b: Table, count: int) -> bool:

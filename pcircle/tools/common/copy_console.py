@@ -65,7 +65,7 @@ class CopyConsole(base.Console[CopyResult]):
         listed: LogFile | None,
         planned: PlanFile | None,
     ) -> None:
-        self.tool = options.tool
+        self.tool: str = options.tool
         super().__init__(options, log, actions, listed, planned)
         self._options = options
         self._differs = False

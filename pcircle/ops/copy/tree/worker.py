@@ -105,8 +105,13 @@ class Worker:
         keeping: Keeping | None = None,
     ) -> None:
         """Create the worker of a rank's first thread, or of thread `number` if `first` is given."""
-        self.plan, self.rank, self.size, self.number = plan, rank, size, number
+        self.plan: CopyPlan = plan
+        self.rank: int = rank
+        self.size: int = size
+        self.number: int = number
         self.counters: CopyCounters = CopyCounters()
+        self.recorder: Recorder | None
+        self.disk: FileSystemSync | None
         self.recorder, self.disk = _journal(plan, rank, size, first)
         opened = None if self.disk is None else self.disk.add_directory
         self.sides: Sides = Sides(plan, opened, is_first=first is None)
