@@ -306,8 +306,8 @@ class Rank(Generic[I, R]):
         self._engine.abort(code, reason, _now_s())
         if reason in self._engine.reasons:
             return
-        # This rank's account has already been sent without the reason. If the job is ending for
-        # another one, records that could not be written need none: their work will be repeated.
+        # This rank's account has already been sent without the reason. If the job is ending for a
+        # different reason, a failed commit is not reported: when resumed, it repeats that work.
         if not (isinstance(error, NoSpace) and self._engine.reasons):
             self._crash_reporter.late(self._transport.rank, reason, self._engine.code)
 
