@@ -21,6 +21,7 @@ from typing import Any
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 from pcircle.core.units import NS_PER_S, format_time
+from pcircle.fs.attributes.owners import find_group_name, find_user_name
 
 _HALF_A_YEAR_NS = 31_556_952 // 2 * NS_PER_S
 _MAX_KNOWN = 1 << 14  # distinct seconds in a cache before it is cleared
@@ -58,34 +59,16 @@ class Owners(dict[int, bytes]):
 
 def users(*, numeric: bool = False) -> Owners:
     """Return the names of users, or only their numbers if `numeric`."""
-    return Owners(_nobody if numeric else _user)
+    return Owners(_nobody if numeric else find_user_name)
 
 
 def groups(*, numeric: bool = False) -> Owners:
     """Return the names of groups, or only their numbers if `numeric`."""
-    return Owners(_nobody if numeric else _group)
+    return Owners(_nobody if numeric else find_group_name)
 
 
 def _nobody(number: int) -> None:
     """Return no name."""
-
-
-def _user(number: int) -> str | None:
-    import pwd  # imported for the first owner
-
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return None
-
-
-def _group(number: int) -> str | None:
-    import grp
-
-    try:
-        return grp.getgrgid(number).gr_name
-    except KeyError:
-        return None
 
 
 def human(size: int) -> bytes:

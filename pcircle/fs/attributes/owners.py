@@ -260,21 +260,31 @@ def _copying(who: set[str], operator: str, copies: _UserClass, of: _FileType, um
     return Bits(preserved, given, of, copies=copies, removes=operator == "-")
 
 
-def user_name(number: int) -> str:
-    """Return the name of a user on this node, or the number as text."""
+def find_user_name(number: int) -> str | None:
+    """Return the name of a user on this node, or None if the user has no name."""
     import pwd  # few runs need names
 
     try:
         return pwd.getpwuid(number).pw_name
     except (KeyError, OverflowError):
-        return str(number)
+        return None
 
 
-def group_name(number: int) -> str:
-    """Return the name of a group on this node, or the number as text."""
+def find_group_name(number: int) -> str | None:
+    """Return the name of a group on this node, or None if the group has no name."""
     import grp  # few runs need names
 
     try:
         return grp.getgrgid(number).gr_name
     except (KeyError, OverflowError):
-        return str(number)
+        return None
+
+
+def user_name(number: int) -> str:
+    """Return the name of a user on this node, or the number as text."""
+    return find_user_name(number) or str(number)
+
+
+def group_name(number: int) -> str:
+    """Return the name of a group on this node, or the number as text."""
+    return find_group_name(number) or str(number)

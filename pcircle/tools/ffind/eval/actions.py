@@ -89,7 +89,7 @@ class FindActions:
             return self._command(node, bool(args[0]), args[1:])
         kinds: dict[str, Callable[[], Test]] = {
             "delete": self._delete,
-            "prune": lambda: _prune,
+            "prune": lambda: prune,
             "quit": lambda: self._quit,
             "exists": lambda: self._exists,
             "count": lambda: self._count,
@@ -231,7 +231,8 @@ def _of_known(write: Test) -> Test:
     return run
 
 
-def _prune(entry: FindEntry) -> bool:
+def prune(entry: FindEntry) -> bool:
+    """Exclude the contents of a directory from the search; the action itself is true."""
     entry.pruned = True
     return True
 

@@ -18,10 +18,10 @@ from typing import Protocol
 import msgspec
 
 from pcircle.core.units import MIN_NS, NS_PER_S, Timestamp
-from pcircle.tools.ffind.eval.checks import EvaluationContext, compared, limits_ns
+from pcircle.tools.ffind.eval.checks import EvaluationContext, limits_ns, permitted
 from pcircle.tools.ffind.eval.line_formats import GROUPS, MODES, USERS, WITH_NS, time_text
 from pcircle.tools.ffind.language.formats import FormatPiece, parse_format
-from pcircle.tools.ffind.language.nodes import ExpressionNode
+from pcircle.tools.ffind.language.nodes import ExpressionNode, compared
 
 
 class StatusColumns(Protocol):
@@ -64,7 +64,7 @@ def chosen_by_column(node: ExpressionNode, kind: str, context: EvaluationContext
             return _by("size", lambda size: size <= low)
         return _by("size", lambda size: low < size <= high)
     if node.name == "perm" and kind in ("f", "l"):
-        return _by("mode", _permitted(args[0], args[1]))
+        return _by("mode", permitted(args[0], args[1]))
     if node.name == "time":
         low_ns, high_ns = limits_ns(context, *args)
         return _in_time(_TIME_COLUMNS[args[0]], low_ns, high_ns)
@@ -87,14 +87,6 @@ def _negated(choose: Choose) -> Choose:
         return [place for place in places if place not in found]
 
     return complement
-
-
-def _permitted(kind: str, bits: int) -> Callable[[int], bool]:
-    if kind == "-":
-        return lambda mode: mode & bits == bits
-    if kind == "/":
-        return lambda mode: not bits or bool(mode & bits)
-    return lambda mode: mode & 0o7777 == bits
 
 
 def _in_time(name: str, low_ns: int | None, high_ns: int | None) -> Choose:

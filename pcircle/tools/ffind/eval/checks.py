@@ -6,22 +6,23 @@ import os
 import re
 import stat
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import msgspec
 
 from pcircle.core.units import DAY_S, MAX_NS, MIN_NS, NS_PER_S, Timestamp
+from pcircle.fs.attributes.owners import find_group_name, find_user_name
 from pcircle.fs.status import birth_ns
 from pcircle.tools.ffind.eval.entry import FindEntry, Status, Test
 from pcircle.tools.ffind.eval.inodes import INODE_TESTS, LAYOUT_TESTS, fs_type
 from pcircle.tools.ffind.language import regexes
-from pcircle.tools.ffind.language.nodes import ExpressionNode
+from pcircle.tools.ffind.language.nodes import ExpressionNode, compared
 from pcircle.tools.ffind.language.patterns import matcher, text_of
 from pcircle.walk.attributes import LETTERS
 
 StatusTest = Callable[[Status], object]
 
 _NS = 1_000_000_000
-_DAY_S = 86400
 _EXPENSIVE = 3
 _NUMBERS: dict[str, Callable[[Status], int]] = {
     "inum": lambda status: status.st_ino,
@@ -76,13 +77,13 @@ def _with_status(test: StatusTest) -> Test:
     return run
 
 
-def compared(compare: str, limit: int) -> Callable[[int], bool]:
-    """Return a comparison with a number: greater (`+`), less (`-`) or equal."""
-    if compare == "+":
-        return lambda number: number > limit
-    if compare == "-":
-        return lambda number: number < limit
-    return lambda number: number == limit
+def permitted(kind: str, bits: int) -> Callable[[int], bool]:
+    """Return a test of a mode: all bits (`-`), any of the bits (`/`) or exactly these bits."""
+    if kind == "-":
+        return lambda mode: mode & bits == bits
+    if kind == "/":
+        return lambda mode: not bits or bool(mode & bits)
+    return lambda mode: mode & 0o7777 == bits
 
 
 # ---- tests of status ---------------------------------------------------------------
@@ -105,7 +106,7 @@ def limits_ns(
     day_ns, unit_ns = DAY_S * NS_PER_S, unit_s * NS_PER_S
     # The start of the day that ends now or, with -daystart, of the day that began at midnight.
     origin_ns = context.midnight_ns if midnight else context.now_ns - day_ns
-    if unit_s != _DAY_S:
+    if unit_s != DAY_S:
         origin_ns += day_ns
     elif compare == "-":
         origin_ns += day_ns - NS_PER_S
@@ -162,14 +163,10 @@ def _number(context: EvaluationContext, name: str, compare: str, limit: int) -> 
 
 
 def _perm(context: EvaluationContext, kind: str, file: int, directory: int) -> StatusTest:
-    def bits(status: Status) -> int:
-        return directory if stat.S_ISDIR(status.st_mode) else file
-
-    if kind == "-":
-        return lambda status: status.st_mode & bits(status) == bits(status)
-    if kind == "/":
-        return lambda status: not bits(status) or status.st_mode & bits(status)
-    return lambda status: status.st_mode & 0o7777 == bits(status)
+    fits_file, fits_directory = permitted(kind, file), permitted(kind, directory)
+    return lambda status: (fits_directory if stat.S_ISDIR(status.st_mode) else fits_file)(
+        status.st_mode
+    )
 
 
 def _samefile(context: EvaluationContext, device: int, inode: int) -> StatusTest:
@@ -181,33 +178,13 @@ def _sparse(context: EvaluationContext) -> StatusTest:
 
 
 def _nouser(context: EvaluationContext) -> StatusTest:
-    known: dict[int, bool] = {}
-
-    def test(status: Status) -> bool:
-        if status.st_uid not in known:
-            known[status.st_uid] = _is_nobody("pwd", "getpwuid", status.st_uid)
-        return known[status.st_uid]
-
-    return test
+    name_of = cache(find_user_name)
+    return lambda status: name_of(status.st_uid) is None
 
 
 def _nogroup(context: EvaluationContext) -> StatusTest:
-    known: dict[int, bool] = {}
-
-    def test(status: Status) -> bool:
-        if status.st_gid not in known:
-            known[status.st_gid] = _is_nobody("grp", "getgrgid", status.st_gid)
-        return known[status.st_gid]
-
-    return test
-
-
-def _is_nobody(module: str, function: str, number: int) -> bool:
-    try:
-        getattr(__import__(module), function)(number)
-    except KeyError:
-        return True
-    return False
+    name_of = cache(find_group_name)
+    return lambda status: name_of(status.st_gid) is None
 
 
 def _fstype(context: EvaluationContext, type_name: bytes) -> StatusTest:

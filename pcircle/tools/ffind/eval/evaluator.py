@@ -17,7 +17,7 @@ from pcircle.jobs.change_task import ChangeTask
 from pcircle.jobs.failures import failure_of
 from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.runtime import Context
-from pcircle.tools.ffind.eval.actions import FindActions
+from pcircle.tools.ffind.eval.actions import FindActions, prune
 from pcircle.tools.ffind.eval.bulk import BulkFormat, DirectoryContext, StatusColumns
 from pcircle.tools.ffind.eval.checks import EvaluationContext
 from pcircle.tools.ffind.eval.commands import Commands
@@ -334,7 +334,7 @@ class CountingActions:
         if node.name == "delete":
             return self._delete
         if node.name == "prune":
-            return _prune
+            return prune
         return lambda entry: True
 
     def bulk(self, node: ExpressionNode) -> None:
@@ -343,11 +343,6 @@ class CountingActions:
     def _delete(self, entry: FindEntry) -> bool:
         self._finder.counters.matched += 1
         return True
-
-
-def _prune(entry: FindEntry) -> bool:
-    entry.pruned = True
-    return True
 
 
 def chosen(plan: CompiledExpression, stats: StatusColumns, places: Sequence[int]) -> Sequence[int]:

@@ -14,6 +14,7 @@ from pcircle.fs.attributes.lustre import ATTRIBUTE, RELEASED, Component, Layout,
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.attributes.xattrs import read_flags
 from pcircle.tools.ffind.eval.entry import FindEntry, Test
+from pcircle.tools.ffind.language.nodes import compared
 
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default", "system.nfs4_acl")
 _CAPABILITY = "security.capability"
@@ -126,11 +127,7 @@ def _stripes(layout: Layout | None) -> Iterator[Stripes]:
 
 
 def _number(name: str, compare: str, limit: int) -> Test:
-    def fits(number: int) -> bool:
-        if compare == "+":
-            return number > limit
-        return number < limit if compare == "-" else number == limit
-
+    fits = compared(compare, limit)
     if name == "ost":
         return lambda entry: any(
             fits(target) for component in _stripes(_layout(entry)) for target in component.targets

@@ -18,7 +18,7 @@ import msgspec
 
 from pcircle.cli.listing import Modes, groups, users
 from pcircle.core.encoding import show
-from pcircle.core.units import NS_PER_S, format_time
+from pcircle.core.units import DAY_S, NS_PER_S, format_time
 from pcircle.fs.status import birth_ns
 from pcircle.jobs.action_log import NOTICE_BYTES
 from pcircle.tools.ffind.eval.entry import FindEntry, Status
@@ -29,7 +29,7 @@ from pcircle.walk.attributes import LETTERS
 Text = Callable[[FindEntry], bytes]
 Of = Callable[[FindEntry, Status], bytes]
 
-_HALF_A_YEAR_S = 180 * 86400
+_HALF_A_YEAR_S = 180 * DAY_S
 _SLOP_S = 3600
 MODES, USERS, GROUPS = Modes(), users(), groups()
 WITH_NS = "STX@+"

@@ -2,7 +2,7 @@
 
 # This module does not postpone the evaluation of annotations, because msgspec would then compile
 # each of them on every rank.
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -66,3 +66,12 @@ def names_of(node: ExpressionNode) -> set[str]:
 def all_of(children: tuple[ExpressionNode, ...]) -> ExpressionNode:
     """Return the conjunction of nodes."""
     return children[0] if len(children) == 1 else ExpressionNode("and", (), children)
+
+
+def compared(compare: str, limit: int) -> Callable[[int], bool]:
+    """Return a comparison with a number: greater (`+`), less (`-`) or equal."""
+    if compare == "+":
+        return lambda number: number > limit
+    if compare == "-":
+        return lambda number: number < limit
+    return lambda number: number == limit

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from pcircle.core.encoding import show
-from pcircle.core.units import parse_size
+from pcircle.core.units import DAY_S, parse_size
 from pcircle.fs.attributes.modes import parse_mode
 from pcircle.tools.ffind.language import regexes
 from pcircle.tools.ffind.language.formats import parse_format
@@ -23,7 +23,7 @@ from pcircle.tools.ffind.language.words import OPTIONS, Token
 KINDS = "bcdpfls"
 UNITS = {"c": 1, "w": 2, "b": 512, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 UNITS["P"] = 1 << 50
-DAY_S, MINUTE_S = 86400, 60
+MINUTE_S = 60
 _LARGEST = (1 << 63) - 1
 _MAX_NUMBER = (1 << 64) - 1
 _SPACE = " \t\n\v\f\r"

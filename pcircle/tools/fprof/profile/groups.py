@@ -8,8 +8,6 @@ inode when all names have been found.
 
 from __future__ import annotations
 
-import grp
-import pwd
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
@@ -21,6 +19,7 @@ import msgspec
 from pcircle.core.encoding import show
 from pcircle.core.units import DAY_S
 from pcircle.fs import registry
+from pcircle.fs.attributes.owners import find_group_name, find_user_name
 from pcircle.fs.registry import FirstNames
 from pcircle.tools.fprof.profile.model import DEEPEST, DirectoryRow, FileRow, Profile
 from pcircle.tools.fprof.profile.sizes import bin_of, edge_of, rebin
@@ -170,18 +169,12 @@ def _largest_first(
 
 @cache
 def _owner(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except (KeyError, OverflowError):
-        return f"uid {uid}"
+    return find_user_name(uid) or f"uid {uid}"
 
 
 @cache
 def _group(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except (KeyError, OverflowError):
-        return f"gid {gid}"
+    return find_group_name(gid) or f"gid {gid}"
 
 
 def _ages(profile: Profile) -> tuple[Group, ...]:
