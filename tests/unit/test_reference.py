@@ -120,9 +120,9 @@ def test_primaries_match_the_parser() -> None:
 
 
 def test_choices_of_primaries_are_those_of_the_language() -> None:
-    from pcircle.tools.ffind.language import reader, regexes
+    from pcircle.tools.ffind.language import parser, patterns
 
     by_flag = {flag: primary for primary in PRIMARIES for flag in primary.flags}
-    assert set(by_flag["-regextype"].choices) == set(regexes.SYNTAXES)
-    assert set(by_flag["-type"].choices) == set(reader.KINDS)
+    assert set(by_flag["-regextype"].choices) == set(patterns.SYNTAXES)
+    assert set(by_flag["-type"].choices) == set(parser.KINDS)
     assert by_flag["-fstype"].choices == ()

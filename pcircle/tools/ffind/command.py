@@ -20,8 +20,8 @@ from pcircle.tools.ffind.console import FindConsole, SearchProgram, order_of
 from pcircle.tools.ffind.eval.compiler import needs_status
 from pcircle.tools.ffind.eval.resolver import Resolver
 from pcircle.tools.ffind.language.formats import ends_of
-from pcircle.tools.ffind.language.grammar import parse
 from pcircle.tools.ffind.language.nodes import ExpressionNode, ParsedExpression, names_of, walk
+from pcircle.tools.ffind.language.parser import parse
 from pcircle.tools.ffind.options import OF_NAMES, FindOptions
 from pcircle.tools.ffind.plan import FindPlan, SearchedIndex
 from pcircle.tools.ffind.task import FindTask, listed_starts, start_of

@@ -15,9 +15,8 @@ from pcircle.fs.attributes.owners import find_group_name, find_user_name
 from pcircle.fs.status import birth_ns
 from pcircle.tools.ffind.eval.entry import FindEntry, Status, Test
 from pcircle.tools.ffind.eval.inodes import INODE_TESTS, LAYOUT_TESTS, fs_type
-from pcircle.tools.ffind.language import regexes
 from pcircle.tools.ffind.language.nodes import ExpressionNode, compared
-from pcircle.tools.ffind.language.patterns import matcher, text_of
+from pcircle.tools.ffind.language.patterns import matcher, text_of, translated_regex
 from pcircle.walk.attributes import LETTERS
 
 StatusTest = Callable[[Status], object]
@@ -232,7 +231,7 @@ def expression(
     wide = context.wide
     text = text_of(pattern, wide=wide)
     flags = re.MULTILINE | (re.IGNORECASE if fold else 0)
-    translated = regexes.translated(text, syntax)
+    translated = translated_regex(text, syntax)
     if wide:
         find = re.compile(translated, flags).fullmatch
         return lambda path: find(path.decode("utf-8", "surrogateescape"))

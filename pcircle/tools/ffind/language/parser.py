@@ -1,6 +1,8 @@
-"""Parses the arguments of primaries, without resolving references to files.
+"""Parses expressions: tokens become a tree, with the same meaning as in GNU find.
 
-Invalid arguments raise ValueError; the grammar adds the position.
+Operators in order of increasing precedence are `,`, `-o`, `-a` or adjacency, and `!`. A final
+-print is implied, unless an action such as -delete or -ls suppresses it. The arguments of primaries
+are parsed without resolving references to files.
 """
 
 from __future__ import annotations
@@ -8,22 +10,181 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from pcircle.core.encoding import show
+from pcircle.core.errors import UsageError
 from pcircle.core.units import DAY_S, parse_size
+from pcircle.core.writing import CALLER
 from pcircle.fs.attributes.modes import parse_mode
-from pcircle.tools.ffind.language import regexes
+from pcircle.tools.ffind.language import patterns
 from pcircle.tools.ffind.language.formats import parse_format
-from pcircle.tools.ffind.language.nodes import ExpressionNode, Settings
-from pcircle.tools.ffind.language.words import OPTIONS, Token
+from pcircle.tools.ffind.language.nodes import (
+    ExpressionNode,
+    ParsedExpression,
+    Settings,
+    all_of,
+    names_of,
+)
+from pcircle.tools.ffind.language.words import OPTIONS, Token, is_setting, refused
+
+_PRINT = ExpressionNode("print", (0,))
+_PRINT0 = ExpressionNode("print0", (0,))  # for a program that splits the output
+_SILENT = {  # actions that suppress the implicit -print
+    "print", "print0", "printf", "ls", "delete", "exec", "execplus", "json", "csv", "count", "du",
+    "exists",
+}  # fmt: skip
+
+
+def parse(
+    words: Sequence[str], tokens: Sequence[Token], *, listed: bool = False
+) -> ParsedExpression:
+    """Parse the expression of a command line. Raise UsageError with the position underlined.
+
+    If `listed` is set, matching entries are listed instead of printed by the implicit -print.
+    """
+    return _Parser(words, tokens).parsed(listed=listed)
+
+
+class _Parser:
+    """The parser of one expression."""
+
+    def __init__(self, words: Sequence[str], tokens: Sequence[Token]) -> None:
+        self._words = words
+        self._tokens = tokens
+        self._place = 0
+        self._reader = _PrimaryReader()
+        self._exclude: list[ExpressionNode] = []
+        self._depth = 0
+        self._items: list[Token | ExpressionNode] = []
+
+    def parsed(self, *, listed: bool) -> ParsedExpression:
+        """Return the parsed expression; see `parse`."""
+        for token in self._tokens:
+            if token.is_operator:
+                self._items.append(token)
+                continue
+            node = self._read(token)
+            if not is_setting(token.name):
+                self._items.append(node)
+        expression = None if not self._items else self._comma()
+        if self._place < len(self._items):
+            raise self._wrong("too many ')'")
+        if expression is None:
+            expression = ExpressionNode("true")
+        is_quiet = listed or names_of(expression) & _SILENT
+        if not is_quiet:
+            if "limit" in names_of(expression):
+                raise self._refuse(
+                    next(token for token in self._tokens if token.name == "limit"),
+                    "-limit requires an action, for example -print -limit 10",
+                )
+            implied = _PRINT if CALLER.get() is None else _PRINT0
+            expression = ExpressionNode("and", (), (expression, implied))
+        self._check(expression)
+        exclude = None if not self._exclude else ExpressionNode("or", (), tuple(self._exclude))
+        reader = self._reader
+        settings = reader.settings
+        return ParsedExpression(
+            expression,
+            exclude,
+            settings,
+            tuple(reader.files),
+            reader.starts_from,
+            tuple(reader.warnings) if settings.warn else (),
+        )
+
+    def _check(self, expression: ExpressionNode) -> None:
+        """Raise UsageError for expressions that do not do what they seem to do."""
+        names = names_of(expression)
+        if "delete" in names and "prune" in names and not self._reader.explicit_depth:
+            token = next(candidate for candidate in self._tokens if candidate.name == "prune")
+            text = "-prune has no effect with -depth, which -delete implies"
+            raise self._refuse(token, f"{text}; if this is intended, add -depth")
+
+    def _read(self, token: Token) -> ExpressionNode:
+        try:
+            return self._reader.read(token)
+        except (ValueError, OverflowError) as error:
+            raise self._refuse(token, str(error)) from None
+
+    def _refuse(self, token: Token, text: str) -> UsageError:
+        return refused(self._words, token.at, token.length, text)
+
+    # ---- operators -------------------------------------------------------------
+
+    def _next(self) -> str:
+        """Return the next operator, `end` at the end, or an empty string for a primary."""
+        if self._place >= len(self._items):
+            return "end"
+        item = self._items[self._place]
+        return item.name if isinstance(item, Token) else ""
+
+    def _comma(self) -> ExpressionNode:
+        return self._row(",", "comma", self._or)
+
+    def _or(self) -> ExpressionNode:
+        return self._row("-o", "or", self._and)
+
+    def _row(
+        self, operator: str, name: str, operand: Callable[[], ExpressionNode]
+    ) -> ExpressionNode:
+        """Parse operands that are separated by an operator."""
+        found = [operand()]
+        while self._next() == operator:
+            self._place += 1
+            found.append(operand())
+        return found[0] if len(found) == 1 else ExpressionNode(name, (), tuple(found))
+
+    def _and(self) -> ExpressionNode:
+        found = [self._factor()]
+        while (next_ := self._next()) not in ("end", "-o", ",", ")"):
+            self._place += next_ == "-a"
+            found.append(self._factor())
+        return all_of(tuple(found))
+
+    def _factor(self) -> ExpressionNode:
+        name = self._next()
+        if name in ("end", ")", "-a", "-o", ","):
+            raise self._wrong("expected an expression")
+        item = self._items[self._place]
+        self._place += 1
+        if isinstance(item, ExpressionNode):
+            return item
+        if item.name == "(":
+            self._depth += 1
+            found = self._comma()
+            if self._next() != ")":
+                raise self._refuse(item, "missing ')'")
+            self._place += 1
+            self._depth -= 1
+            return found
+        if item.name == "!":
+            self._depth += 1
+            found = ExpressionNode("not", (), (self._factor(),))
+            self._depth -= 1
+            return found
+        if self._depth:
+            raise self._refuse(item, "-exclude cannot be used within an expression")
+        self._exclude.append(self._factor())
+        return ExpressionNode("true")
+
+    def _wrong(self, text: str) -> UsageError:
+        if self._place < len(self._items):
+            item = self._items[self._place]
+            return refused(self._words, item.at, 1, text)
+        last = self._tokens[-1]
+        return refused(self._words, last.at, last.length, f"{text} after '{self._words[last.at]}'")
+
+
+# ---- primaries -----------------------------------------------------------------------------------
 
 KINDS = "bcdpfls"
 UNITS = {"c": 1, "w": 2, "b": 512, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 UNITS["P"] = 1 << 50
-MINUTE_S = 60
+_MINUTE_S = 60
 _LARGEST = (1 << 63) - 1
 _MAX_NUMBER = (1 << 64) - 1
 _SPACE = " \t\n\v\f\r"
@@ -33,7 +194,7 @@ _STDERR = "/dev/stderr"
 STANDARD_ERROR = -1
 
 
-class ExpressionReader:
+class _PrimaryReader:
     """Reads the primaries of an expression in order, because some of them affect later ones."""
 
     def __init__(self) -> None:
@@ -44,14 +205,14 @@ class ExpressionReader:
         self.explicit_depth: bool = False
         self._limits = 0
         self._from_midnight = False
-        self._syntax = regexes.SYNTAXES[regexes.DEFAULT]
+        self._syntax = patterns.SYNTAXES[patterns.DEFAULT_SYNTAX]
 
     def read(self, token: Token) -> ExpressionNode:
         """Return the node of a primary. Raise ValueError if an argument is invalid."""
         name, args = token.name, token.arguments
-        reader = ExpressionReader._option if name.startswith("O") else _READERS.get(name)
+        reader = _PrimaryReader._option if name.startswith("O") else _READERS.get(name)
         if reader is None and re.fullmatch("newer[aBcmt]{2}", name):
-            reader = ExpressionReader._newer_xy
+            reader = _PrimaryReader._newer_xy
         if reader is None:  # arguments that need no parsing
             found = ExpressionNode(name, tuple(map(os.fsencode, args)))
         else:
@@ -82,10 +243,10 @@ class ExpressionReader:
         elif name == "daystart":
             self._from_midnight = True
         elif name == "regextype":
-            if args[0] not in regexes.SYNTAXES:
-                choices = ", ".join(sorted(regexes.SYNTAXES))
+            if args[0] not in patterns.SYNTAXES:
+                choices = ", ".join(sorted(patterns.SYNTAXES))
                 raise ValueError(f"unknown regular expression type; choose from {choices}")
-            self._syntax = regexes.SYNTAXES[args[0]]
+            self._syntax = patterns.SYNTAXES[args[0]]
         return ExpressionNode("true")
 
     def _change_setting(self, **fields: str | bool | int) -> None:
@@ -106,22 +267,17 @@ class ExpressionReader:
     def _regex(self, name: str, text: str) -> ExpressionNode:
         # The expression is compiled here only to report errors early. Whether it matches characters
         # or bytes is known only when the job begins.
-        translated = regexes.translated(text, self._syntax)
+        translated = patterns.translated_regex(text, self._syntax)
         try:
             re.compile(translated)
         except (re.error, RecursionError) as error:
             raise ValueError(f"invalid regular expression: {error}") from None
         return ExpressionNode("regex", (os.fsencode(text), int(name.startswith("i")), self._syntax))
 
-    def _days(self, name: str, text: str) -> ExpressionNode:
-        return self._time(name[0], text, DAY_S)
-
-    def _minutes(self, name: str, text: str) -> ExpressionNode:
-        return self._time(name[0], text, MINUTE_S)
-
-    def _time(self, field: str, text: str, unit_s: int) -> ExpressionNode:
+    def _time(self, name: str, text: str) -> ExpressionNode:
         compare, number = _compared(text)
-        args = (field, compare, _ns(number, unit_s), unit_s, int(self._from_midnight))
+        unit_s = DAY_S if name.endswith("time") else _MINUTE_S
+        args = (name[0], compare, _ns(number, unit_s), unit_s, int(self._from_midnight))
         return ExpressionNode("time", args)
 
     def _used(self, name: str, text: str) -> ExpressionNode:
@@ -144,7 +300,7 @@ class ExpressionReader:
         return ExpressionNode(f"{name}_moment", (os.fsencode(text),))
 
     def _number(self, name: str, text: str) -> ExpressionNode:
-        return ExpressionNode("number", (name, *_numbered(text)))
+        return ExpressionNode(_kind_of_number(name), (name, *_numbered(text)))
 
     def _size(self, name: str, text: str) -> ExpressionNode:
         unit = UNITS.get(text[-1:])
@@ -162,7 +318,8 @@ class ExpressionReader:
 
     def _bytes(self, name: str, text: str) -> ExpressionNode:
         compare, size = _compared(text)
-        return ExpressionNode("number", ("bytes", compare, min(int(parse_size(size)), _LARGEST)))
+        args = (name, compare, min(int(parse_size(size)), _LARGEST))
+        return ExpressionNode(_kind_of_number(name), args)
 
     def _type(self, name: str, text: str) -> ExpressionNode:
         letters = text.split(",")
@@ -191,15 +348,6 @@ class ExpressionReader:
         if not set(letters) <= set(_FLAGS):
             raise ValueError("-flags: unknown letter; the letters are those of chattr(1)")
         return ExpressionNode("flags", ("/" if kind == "+" else kind, letters))
-
-    def _stripe_size(self, name: str, text: str) -> ExpressionNode:
-        compare, size = _compared(text)
-        return ExpressionNode(
-            "layout_number", (name, compare, min(int(parse_size(size)), _LARGEST))
-        )
-
-    def _layout_number(self, name: str, text: str) -> ExpressionNode:
-        return ExpressionNode("layout_number", (name, *_numbered(text)))
 
     def _layout(self, name: str, text: str) -> ExpressionNode:
         if text != "released":
@@ -277,6 +425,10 @@ def permissions(text: str) -> tuple[int, int]:
     return mode.of(0, is_directory=False), mode.of(0, is_directory=True)
 
 
+def _kind_of_number(name: str) -> str:
+    return "layout_number" if name in _LAYOUT_NUMBERS else "number"
+
+
 def _compared(text: str) -> tuple[str, str]:
     """Return the comparison operator and the remaining text."""
     return (text[0], text[1:]) if text[:1] in ("+", "-") else ("=", text)
@@ -315,32 +467,32 @@ def _shown(text: str) -> str:
     return show(os.fsencode(text))
 
 
+_LAYOUT_NUMBERS = ("stripe-count", "stripe-size", "ost", "mdt")
 _OPTIONS = (*OPTIONS, "daystart")
 _PATTERNS = ("name", "iname", "path", "ipath", "wholename", "iwholename", "lname", "ilname")
 _WRITING = (
     "print", "print0", "printf", "ls", "fprint", "fprint0", "fprintf", "fls", "json", "csv",
 )  # fmt: skip
 _READERS: dict[str, Callable[..., ExpressionNode]] = {
-    **dict.fromkeys(_OPTIONS, ExpressionReader._option),
-    **dict.fromkeys(_PATTERNS, ExpressionReader._pattern),
-    **dict.fromkeys(("regex", "iregex"), ExpressionReader._regex),
-    **dict.fromkeys(("atime", "ctime", "mtime"), ExpressionReader._days),
-    **dict.fromkeys(("amin", "cmin", "mmin"), ExpressionReader._minutes),
-    **dict.fromkeys(("newer", "anewer", "cnewer"), ExpressionReader._newer),
-    **dict.fromkeys(("since", "until"), ExpressionReader._since),
-    **dict.fromkeys(("inum", "links", "uid", "gid", "blocks"), ExpressionReader._number),
-    **dict.fromkeys(("type", "xtype"), ExpressionReader._type),
-    **dict.fromkeys(("readable", "writable", "executable"), ExpressionReader._access),
-    **dict.fromkeys(("stripe-count", "ost", "mdt"), ExpressionReader._layout_number),
-    **dict.fromkeys(_WRITING, ExpressionReader._print),
-    **dict.fromkeys(("exec", "execdir", "ok", "okdir"), ExpressionReader._command),
-    "used": ExpressionReader._used,
-    "size": ExpressionReader._size,
-    "bytes": ExpressionReader._bytes,
-    "perm": ExpressionReader._permissions,
-    "flags": ExpressionReader._flags,
-    "stripe-size": ExpressionReader._stripe_size,
-    "layout": ExpressionReader._layout,
-    "limit": ExpressionReader._limit,
-    "delete": ExpressionReader._delete,
+    **dict.fromkeys(_OPTIONS, _PrimaryReader._option),
+    **dict.fromkeys(_PATTERNS, _PrimaryReader._pattern),
+    **dict.fromkeys(("regex", "iregex"), _PrimaryReader._regex),
+    **dict.fromkeys(("atime", "ctime", "mtime", "amin", "cmin", "mmin"), _PrimaryReader._time),
+    **dict.fromkeys(("newer", "anewer", "cnewer"), _PrimaryReader._newer),
+    **dict.fromkeys(("since", "until"), _PrimaryReader._since),
+    **dict.fromkeys(("inum", "links", "uid", "gid", "blocks"), _PrimaryReader._number),
+    **dict.fromkeys(("stripe-count", "ost", "mdt"), _PrimaryReader._number),
+    **dict.fromkeys(("type", "xtype"), _PrimaryReader._type),
+    **dict.fromkeys(("readable", "writable", "executable"), _PrimaryReader._access),
+    **dict.fromkeys(_WRITING, _PrimaryReader._print),
+    **dict.fromkeys(("exec", "execdir", "ok", "okdir"), _PrimaryReader._command),
+    "used": _PrimaryReader._used,
+    "size": _PrimaryReader._size,
+    "bytes": _PrimaryReader._bytes,
+    "stripe-size": _PrimaryReader._bytes,
+    "perm": _PrimaryReader._permissions,
+    "flags": _PrimaryReader._flags,
+    "layout": _PrimaryReader._layout,
+    "limit": _PrimaryReader._limit,
+    "delete": _PrimaryReader._delete,
 }
