@@ -20,7 +20,7 @@ from pcircle.fs.sorting import Sorter
 from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Outcome
 from pcircle.tools.ffind.eval import line_formats
-from pcircle.tools.ffind.eval.entry import FindEntry, Status
+from pcircle.tools.ffind.eval.entry import FIELDS, FindEntry, Status
 from pcircle.tools.ffind.eval.evaluator import SearchTask
 from pcircle.tools.ffind.language.nodes import ParsedExpression, walk
 from pcircle.tools.ffind.options import FindOptions
@@ -220,17 +220,6 @@ _OFFSET = 1 << 95
 _INVERTED = bytes(255 - byte for byte in range(256))
 _USERS, _GROUPS = users(), groups()
 
-_OF_STATUS: dict[str, Callable[[Status], int]] = {
-    "size": lambda status: status.st_size,
-    "blocks": lambda status: status.st_blocks,
-    "mtime": lambda status: status.st_mtime_ns,
-    "ctime": lambda status: status.st_ctime_ns,
-    "atime": lambda status: status.st_atime_ns,
-    "inode": lambda status: status.st_ino,
-    "links": lambda status: status.st_nlink,
-    "uid": lambda status: status.st_uid,
-    "gid": lambda status: status.st_gid,
-}
 _OF_NAME: dict[str, Callable[[FindEntry], bytes]] = {
     "path": lambda entry: entry.path,
     "name": lambda entry: entry.basename,
@@ -260,7 +249,7 @@ def ordered(order: Order, now_ns: int) -> line_formats.SortKeys:
 def _part(field: str) -> Callable[[FindEntry], bytes]:
     name = field.removeprefix("-")
     is_down = name != field
-    if name in _OF_STATUS or name == "depth":
+    if name in FIELDS or name == "depth":
         number = _number(name)
         if is_down:
             return lambda entry: (_OFFSET - number(entry)).to_bytes(_WIDTH, "big")
@@ -276,7 +265,7 @@ def _part(field: str) -> Callable[[FindEntry], bytes]:
 def _number(name: str) -> Callable[[FindEntry], int]:
     if name == "depth":
         return lambda entry: entry.depth
-    of = _OF_STATUS[name]
+    of = FIELDS[name]
 
     def number(entry: FindEntry) -> int:
         status = entry.look() if entry.st is None else entry.st

@@ -18,7 +18,14 @@ from typing import Protocol
 import msgspec
 
 from pcircle.core.units import MIN_NS, NS_PER_S, Timestamp
-from pcircle.tools.ffind.eval.checks import EvaluationContext, limits_ns, permitted
+from pcircle.tools.ffind.eval.checks import (
+    FIELD_OF_NUMBER,
+    EvaluationContext,
+    fits_size,
+    limits_ns,
+    permitted,
+)
+from pcircle.tools.ffind.eval.entry import TIMES
 from pcircle.tools.ffind.eval.line_formats import GROUPS, MODES, USERS, WITH_NS, time_text
 from pcircle.tools.ffind.language.formats import FormatPiece, parse_format
 from pcircle.tools.ffind.language.nodes import ExpressionNode, compared
@@ -37,16 +44,6 @@ class StatusColumns(Protocol):
 Choose = Callable[[StatusColumns, Sequence[int]], Sequence[int]]
 """A function from the rows of names to the rows that pass a test."""
 
-_COLUMNS = {
-    "inum": "inode",
-    "links": "links",
-    "uid": "uid",
-    "gid": "gid",
-    "blocks": "blocks",
-    "bytes": "size",
-}
-_TIME_COLUMNS = {"a": "atime", "c": "ctime", "m": "mtime"}
-
 
 def chosen_by_column(node: ExpressionNode, kind: str, context: EvaluationContext) -> Choose | None:
     """Return a test of columns for entries of a kind, or None if the node needs more data."""
@@ -54,22 +51,16 @@ def chosen_by_column(node: ExpressionNode, kind: str, context: EvaluationContext
     if node.name == "not" and (inner := chosen_by_column(node.children[0], kind, context)):
         return _negated(inner)
     if node.name == "number":
-        return _by(_COLUMNS[args[0]], compared(*args[1:]))
+        return _by(FIELD_OF_NUMBER[args[0]], compared(*args[1:]))
     if node.name == "size":
-        compare, number, unit = args
-        low, high = (number - 1) * unit, number * unit
-        if compare == "+":
-            return _by("size", lambda size: size > high)
-        if compare == "-":
-            return _by("size", lambda size: size <= low)
-        return _by("size", lambda size: low < size <= high)
+        return _by("size", fits_size(*args))
     if node.name == "perm" and kind in ("f", "l"):
         return _by("mode", permitted(args[0], args[1]))
     if node.name == "time":
         low_ns, high_ns = limits_ns(context, *args)
-        return _in_time(_TIME_COLUMNS[args[0]], low_ns, high_ns)
-    if node.name == "newer" and args[0] in _TIME_COLUMNS:
-        return _in_time(_TIME_COLUMNS[args[0]], Timestamp(*args[1:]).ns, None)
+        return _in_time(TIMES[args[0]], low_ns, high_ns)
+    if node.name == "newer" and args[0] in TIMES:
+        return _in_time(TIMES[args[0]], Timestamp(*args[1:]).ns, None)
     return None
 
 

@@ -1,36 +1,37 @@
-"""The tests of an expression as functions of an entry."""
+"""The tests of an expression as functions of an entry.
+
+Tests of Lustre layouts are false on other file systems.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 import msgspec
 
+from pcircle.core.encoding import attributes
 from pcircle.core.units import DAY_S, MAX_NS, MIN_NS, NS_PER_S, Timestamp
+from pcircle.fs.attributes.lustre import ATTRIBUTE, RELEASED, Component, Layout, Stripes, parse
+from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.attributes.owners import find_group_name, find_user_name
+from pcircle.fs.attributes.xattrs import read_flags
 from pcircle.fs.status import birth_ns
-from pcircle.tools.ffind.eval.entry import FindEntry, Status, Test
-from pcircle.tools.ffind.eval.inodes import INODE_TESTS, LAYOUT_TESTS, fs_type
+from pcircle.tools.ffind.eval.entry import FIELDS, TIMES, FindEntry, Status, Test
 from pcircle.tools.ffind.language.nodes import ExpressionNode, compared
 from pcircle.tools.ffind.language.patterns import matcher, text_of, translated_regex
 from pcircle.walk.attributes import LETTERS
 
 StatusTest = Callable[[Status], object]
 
-_NS = 1_000_000_000
+FIELD_OF_NUMBER = {
+    "inum": "inode", "links": "links", "uid": "uid", "gid": "gid", "blocks": "blocks",
+    "bytes": "size",
+}  # fmt: skip
 _EXPENSIVE = 3
-_NUMBERS: dict[str, Callable[[Status], int]] = {
-    "inum": lambda status: status.st_ino,
-    "links": lambda status: status.st_nlink,
-    "uid": lambda status: status.st_uid,
-    "gid": lambda status: status.st_gid,
-    "blocks": lambda status: status.st_blocks,
-    "bytes": lambda status: status.st_size,
-}
 COSTS = {
     **dict.fromkeys(("true", "false", "prune", "type"), 0),
     **dict.fromkeys(("name", "path", "regex"), 1),
@@ -60,10 +61,20 @@ def checked(node: ExpressionNode, context: EvaluationContext) -> Test | None:
     if node.name in _OF_ENTRY:
         made: Test = _OF_ENTRY[node.name](context, *node.args)
         return made
-    for table in (INODE_TESTS, LAYOUT_TESTS):
-        if node.name in table:
-            return table[node.name](*node.args)
+    if node.name in _OF_INODE:
+        return _OF_INODE[node.name](*node.args)
     return None
+
+
+def cheapest_first(nodes: Sequence[ExpressionNode]) -> list[ExpressionNode]:
+    """Return tests sorted by cost; tests of equal cost retain their order."""
+    return sorted(nodes, key=_cost)
+
+
+def _cost(node: ExpressionNode) -> int:
+    if node.children:
+        return max(map(_cost, node.children))
+    return COSTS.get(node.name, _EXPENSIVE)
 
 
 def _with_status(test: StatusTest) -> Test:
@@ -92,7 +103,7 @@ def _time(
     context: EvaluationContext, field: str, compare: str, ago_ns: int, unit_s: int, midnight: int
 ) -> StatusTest:
     low_ns, high_ns = limits_ns(context, field, compare, ago_ns, unit_s, midnight)
-    time_of = _time_of(field)
+    time_of = FIELDS[TIMES[field]]
     low = MIN_NS - 1 if low_ns is None else low_ns
     high = MAX_NS if high_ns is None else high_ns
     return lambda status: low < time_of(status) <= high
@@ -115,49 +126,35 @@ def limits_ns(
     return (None, at_ns - 1) if compare == "+" else (at_ns, at_ns + unit_ns)
 
 
-def _time_of(field: str) -> Callable[[Status], int]:
-    # A getter that looks up an attribute by its name would be slower.
-    return {
-        "a": lambda status: status.st_atime_ns,
-        "c": lambda status: status.st_ctime_ns,
-        "m": lambda status: status.st_mtime_ns,
-    }[field]
-
-
-def _in_window(
-    time_of: Callable[[Status], int], compare: str, at_ns: int, unit_ns: int
-) -> StatusTest:
-    if compare == "-":
-        return lambda status: time_of(status) > at_ns
-    if compare == "+":
-        return lambda status: time_of(status) < at_ns
-    return lambda status: 0 < time_of(status) - at_ns <= unit_ns
-
-
 def _used(context: EvaluationContext, compare: str, ago_ns: int) -> StatusTest:
-    def delta_ns(status: Status) -> int:
-        return status.st_ctime_ns - status.st_atime_ns
+    def test(status: Status) -> bool:
+        after_ns = status.st_ctime_ns - status.st_atime_ns + ago_ns
+        if status.st_atime_ns < status.st_ctime_ns:
+            return False
+        if compare == "-":
+            return after_ns > 0
+        return after_ns < 0 if compare == "+" else 0 < after_ns <= DAY_S * NS_PER_S
 
-    inside = _in_window(delta_ns, compare, -ago_ns, DAY_S * NS_PER_S)
-    return lambda status: status.st_atime_ns >= status.st_ctime_ns and inside(status)
-
-
-def _newer(context: EvaluationContext, field: str, than_ns: int) -> StatusTest:
-    time_of = _time_of(field)
-    return lambda status: time_of(status) > than_ns
+    return test
 
 
 def _size(context: EvaluationContext, compare: str, units: int, unit: int) -> StatusTest:
-    # Sizes are rounded up to whole units, as in GNU find.
+    fits = fits_size(compare, units, unit)
+    return lambda status: fits(status.st_size)
+
+
+def fits_size(compare: str, units: int, unit: int) -> Callable[[int], bool]:
+    """Return a test of a size, which is rounded up to whole units, as in GNU find."""
+    low, high = (units - 1) * unit, units * unit
     if compare == "+":
-        return lambda status: status.st_size > units * unit
+        return lambda size: size > high
     if compare == "-":
-        return lambda status: status.st_size <= (units - 1) * unit
-    return lambda status: (units - 1) * unit < status.st_size <= units * unit
+        return lambda size: size <= low
+    return lambda size: low < size <= high
 
 
 def _number(context: EvaluationContext, name: str, compare: str, limit: int) -> StatusTest:
-    number, fits = _NUMBERS[name], compared(compare, limit)
+    number, fits = FIELDS[FIELD_OF_NUMBER[name]], compared(compare, limit)
     return lambda status: fits(number(status))
 
 
@@ -305,18 +302,13 @@ def _empty(context: EvaluationContext) -> Test:
             return False
         if stat.S_ISREG(status.st_mode):
             return bool(status.st_size == 0)
-        return stat.S_ISDIR(status.st_mode) and is_empty(entry)
+        try:
+            return stat.S_ISDIR(status.st_mode) and entry.is_bare()
+        except OSError as error:
+            entry.fail("read directory", error)
+            return False
 
     return test
-
-
-def is_empty(entry: FindEntry) -> bool:
-    """Return whether a directory has no entries. Report an unreadable directory as a failure."""
-    try:
-        return entry.is_bare()
-    except OSError as error:
-        entry.fail("read directory", error)
-        return False
 
 
 def _access(context: EvaluationContext, mode: int) -> Test:
@@ -330,19 +322,17 @@ def _access(context: EvaluationContext, mode: int) -> Test:
     return test
 
 
-def _born(context: EvaluationContext, than_ns: int) -> Test:
+def _newer(context: EvaluationContext, field: str, *than: int) -> Test:
+    than_ns = Timestamp(*than).ns
+    if field != "B":
+        time_of = FIELDS[TIMES[field]]
+        return _with_status(lambda status: time_of(status) > than_ns)
+
     def test(entry: FindEntry) -> bool:
         born_ns = birth_ns(entry.name, entry.fd, follow=entry.follow)
         return born_ns is not None and born_ns > than_ns
 
     return test
-
-
-def _newer_entry(context: EvaluationContext, field: str, *than: int) -> Test:
-    than_ns = Timestamp(*than).ns
-    if field == "B":
-        return _born(context, than_ns)
-    return _with_status(_newer(context, field, than_ns))
 
 
 _OF_ENTRY: dict[str, Callable[..., Test]] = {
@@ -354,18 +344,165 @@ _OF_ENTRY: dict[str, Callable[..., Test]] = {
     "lname": _lname,
     "empty": _empty,
     "access": _access,
-    "newer": _newer_entry,
+    "newer": _newer,
     "true": lambda context: lambda entry: True,
     "false": lambda context: lambda entry: False,
 }
 
 
-def cheapest_first(nodes: Sequence[ExpressionNode]) -> list[ExpressionNode]:
-    """Return tests sorted by cost; tests of equal cost retain their order."""
-    return sorted(nodes, key=_cost)
+# ---- tests of inode data -----------------------------------------------------------
+
+_ACLS = ("system.posix_acl_access", "system.posix_acl_default", "system.nfs4_acl")
+_CAPABILITY = "security.capability"
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+FLAGS = {
+    "s": 0x1, "u": 0x2, "c": 0x4, "S": 0x8, "i": 0x10, "a": 0x20, "d": 0x40, "A": 0x80,
+    "E": 0x800, "I": 0x1000, "j": 0x4000, "t": 0x8000, "D": 0x10000, "T": 0x20000, "V": 0x100000,
+    "C": 0x800000, "x": 0x2000000, "N": 0x10000000, "P": 0x20000000, "F": 0x40000000,
+    "X": 0x400,
+}  # fmt: skip
+"""Inode flags by the letters of chattr(1)."""
+_KNOWN = sum(FLAGS.values()) & ~(FLAGS["E"] | FLAGS["I"])  # the file system sets E and I itself
+
+_TYPES: dict[int, bytes] = {}
 
 
-def _cost(node: ExpressionNode) -> int:
-    if node.children:
-        return max(map(_cost, node.children))
-    return COSTS.get(node.name, _EXPENSIVE)
+def fs_type(device: int) -> bytes:
+    """Return the file system type of a device number."""
+    found = _TYPES.get(device)
+    if found is None:
+        found = _TYPES[device] = type_of_device(device) or b"unknown"
+    return found
+
+
+def _xattr_names(entry: FindEntry) -> list[str]:
+    try:
+        return attributes(entry.opened, follow=entry.follow)
+    except OSError:  # the file system does not support attributes
+        return []
+
+
+def _any(entry: FindEntry) -> bool:
+    return bool(_xattr_names(entry))
+
+
+def _acl(entry: FindEntry) -> bool:
+    return any(name in _ACLS for name in _xattr_names(entry))
+
+
+def _capable(entry: FindEntry) -> bool:
+    return _CAPABILITY in _xattr_names(entry)
+
+
+def _has_xattr(name: bytes) -> Test:
+    attribute_name = os.fsdecode(name)
+    # A name without a namespace may be in the namespace `user`.
+    known = (
+        (attribute_name,) if "." in attribute_name else (attribute_name, f"user.{attribute_name}")
+    )
+    return lambda entry: any(attribute in known for attribute in _xattr_names(entry))
+
+
+def _flags(kind: str, letters: str) -> Test:
+    flags = sum(FLAGS[letter] for letter in set(letters))
+    known = _KNOWN | flags
+
+    def test(entry: FindEntry) -> bool:
+        if entry.letter() not in ("f", "d"):
+            return False
+        try:
+            fd = os.open(
+                entry.name, _OPEN_FLAGS | (0 if entry.follow else os.O_NOFOLLOW), dir_fd=entry.fd
+            )
+        except OSError as error:
+            entry.fail("open", error)
+            return False
+        try:
+            found = read_flags(fd, known)
+        finally:
+            os.close(fd)
+        if kind == "-":
+            return found & flags == flags
+        return bool(found & flags) if kind == "/" else found == flags
+
+    return test
+
+
+# ---- tests of Lustre layouts, which are false on other file systems ----------------
+
+_METADATA = "lustre.lmv"
+
+
+def _layout(entry: FindEntry) -> Layout | None:
+    """Return the layout of a file or directory, or None if it has no valid layout."""
+    if entry.letter() not in ("f", "d"):
+        return None
+    try:
+        value = os.getxattr(entry.opened, ATTRIBUTE, follow_symlinks=entry.follow)
+        return parse(value)
+    except (OSError, ValueError):
+        return None
+
+
+def _stripes(layout: Layout | None) -> Iterator[Stripes]:
+    """Yield a plain layout, or each plain layout of a composite layout."""
+    if isinstance(layout, Stripes):
+        yield layout
+    elif layout is not None:
+        parts: tuple[Component, ...] = layout.components
+        yield from (part.stripes for part in parts if part.stripes is not None)
+
+
+def _layout_number(name: str, compare: str, limit: int) -> Test:
+    fits = compared(compare, limit)
+    if name == "ost":
+        return lambda entry: any(
+            fits(target) for component in _stripes(_layout(entry)) for target in component.targets
+        )
+    if name == "mdt":
+        return lambda entry: any(map(fits, _metadata_targets(entry)))
+    field = {"stripe-count": "count", "stripe-size": "stripe_bytes"}[name]
+
+    def test(entry: FindEntry) -> bool:
+        # The last component with data counts, as in `lfs find`.
+        found = list(_stripes(_layout(entry)))
+        return bool(found) and fits(getattr(found[-1], field))
+
+    return test
+
+
+def _metadata_targets(entry: FindEntry) -> Iterator[int]:
+    """Yield the metadata target of a directory, or of a file's directory."""
+    where = entry.opened if entry.letter() == "d" else b"/proc/self/fd/%d" % entry.fd
+    try:
+        value = os.getxattr(where, _METADATA)
+    except OSError:
+        return
+    if len(value) >= 12:
+        yield int.from_bytes(value[8:12], "little")
+
+
+def _pool(name: bytes) -> Test:
+    return lambda entry: any(component.pool == name for component in _stripes(_layout(entry)))
+
+
+def _released() -> Test:
+    def test(entry: FindEntry) -> bool:
+        status = entry.look() if entry.st is None else entry.st
+        if status is False or not stat.S_ISREG(status.st_mode):
+            return False
+        return any(component.pattern & RELEASED for component in _stripes(_layout(entry)))
+
+    return test
+
+
+_OF_INODE: dict[str, Callable[..., Test]] = {
+    "xattr": lambda: _any,
+    "xattrname": _has_xattr,
+    "acl": lambda: _acl,
+    "capable": lambda: _capable,
+    "flags": _flags,
+    "layout_number": _layout_number,
+    "pool": _pool,
+    "released": _released,
+}

@@ -21,8 +21,8 @@ from pcircle.core.encoding import show
 from pcircle.core.units import DAY_S, NS_PER_S, format_time
 from pcircle.fs.status import birth_ns
 from pcircle.jobs.action_log import NOTICE_BYTES
+from pcircle.tools.ffind.eval.checks import fs_type
 from pcircle.tools.ffind.eval.entry import FindEntry, Status
-from pcircle.tools.ffind.eval.inodes import fs_type
 from pcircle.tools.ffind.language.formats import FormatPiece, parse_format
 from pcircle.walk.attributes import LETTERS
 
