@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from operator import add
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -136,9 +136,16 @@ class DirectoryContext(msgspec.Struct, frozen=True):
         return list(map(add, self.holders, names)) if self.holders else names
 
 
-Column = Callable[
-    [DirectoryContext, Sequence[bytes], StatusColumns, Sequence[int]], Iterable[object]
-]
+class NameRows(NamedTuple):
+    """Names in a directory, and their rows in the status table."""
+
+    where: DirectoryContext
+    names: Sequence[bytes]
+    stats: StatusColumns
+    places: Sequence[int]
+
+
+Column = Callable[[NameRows], Iterable[object]]
 """A function from the rows of names to values."""
 
 
@@ -165,9 +172,8 @@ class BulkFormat:
     ) -> bytes:
         """Return the text of all names."""
         template = b"".join(part.template(where) for part in self._parts) * len(names)
-        columns = [
-            column(where, names, stats, places) for part in self._parts for column in part.columns
-        ]
+        rows = NameRows(where, names, stats, places)
+        columns = [column(rows) for part in self._parts for column in part.columns]
         # The template repeats once for each entry, so one operation formats all entries in order.
         return template % tuple(chain.from_iterable(zip(*columns, strict=False)))
 
@@ -183,24 +189,23 @@ def _is_plain(piece: FormatPiece) -> bool:
         return False
     if piece.kind:
         return piece.letter in _TIMES
-    return not piece.letter or piece.letter in _OF_NAME or piece.letter in {*_NUMBERS, *"kmMug"}
+    return piece.letter in {"", *_OF_NAME, *_NUMBERS, *"kmMug"}
 
 
 def _part(piece: FormatPiece) -> FormatPart:
     letter = piece.letter
     if not letter:
-        return _constant(piece.text)
+        escaped = _escaped(piece.text)
+        return FormatPart(lambda where: escaped)
     if piece.kind == "@":
         name = _TIMES[letter]
-        return FormatPart(
-            lambda where: b"%d.%09d0", [_numbers(name, None), _numbers(f"{name}_ns", None)]
-        )
+        return FormatPart(lambda where: b"%d.%09d0", [_numbers(name), _numbers(f"{name}_ns")])
     if piece.kind:
         return FormatPart(lambda where: b"%b", [_times(_TIMES[letter], piece.kind)])
     if letter in _OF_NAME:
         return _of_name(letter)
     if letter in _NUMBERS:
-        return FormatPart(lambda where: b"%d", [_numbers(_NUMBERS[letter], None)])
+        return FormatPart(lambda where: b"%d", [_numbers(_NUMBERS[letter])])
     changed: dict[str, tuple[bytes, str, Callable[[int], object]]] = {
         "k": (b"%d", "blocks", lambda blocks: (blocks + 1) // 2),
         "m": (b"%o", "mode", (0o7777).__and__),
@@ -212,20 +217,16 @@ def _part(piece: FormatPiece) -> FormatPart:
     return FormatPart(lambda where: template, [_numbers(name, change)])
 
 
-def _constant(text: bytes) -> FormatPart:
-    escaped = _escaped(text)
-    return FormatPart(lambda where: escaped)
-
-
 def _escaped(text: bytes) -> bytes:
     return text.replace(b"%", b"%%")
 
 
 def _of_name(letter: str) -> FormatPart:
     if letter == "f":
-        return FormatPart(lambda where: b"%b", [_names])
+        return FormatPart(lambda where: b"%b", [lambda rows: rows.names])
     if letter in "pP":
-        return FormatPart(_path if letter == "p" else _path_below, [_holders, _names])
+        before = _path if letter == "p" else _path_below
+        return FormatPart(before, [_holders, lambda rows: rows.names])
     if letter == "h":
         return FormatPart(lambda where: _escaped(where.prefix[:-1]) + b"%b", [_holders_below])
     same: dict[str, Callable[[DirectoryContext], bytes]] = {
@@ -245,32 +246,20 @@ def _path_below(where: DirectoryContext) -> bytes:
     return (_escaped(where.below) + b"/" if where.below else b"") + b"%b%b"
 
 
-def _names(
-    where: DirectoryContext, names: Sequence[bytes], stats: StatusColumns, places: Sequence[int]
-) -> Iterable[bytes]:
-    return names
+def _holders(rows: NameRows) -> Iterable[bytes]:
+    return rows.where.holders or repeat(b"", len(rows.names))
 
 
-def _holders(
-    where: DirectoryContext, names: Sequence[bytes], stats: StatusColumns, places: Sequence[int]
-) -> Iterable[bytes]:
-    return where.holders or repeat(b"", len(names))
-
-
-def _holders_below(
-    where: DirectoryContext, names: Sequence[bytes], stats: StatusColumns, places: Sequence[int]
-) -> Iterable[bytes]:
+def _holders_below(rows: NameRows) -> Iterable[bytes]:
     """Return the paths between the directory and the names, with a leading slash."""
-    if where.holders:
-        return [b"/" + holder[:-1] for holder in where.holders]
-    return repeat(b"", len(names))
+    if rows.where.holders:
+        return [b"/" + holder[:-1] for holder in rows.where.holders]
+    return repeat(b"", len(rows.names))
 
 
-def _numbers(name: str, change: Callable[[int], object] | None) -> Column:
-    def column(
-        where: DirectoryContext, names: Sequence[bytes], stats: StatusColumns, places: Sequence[int]
-    ) -> Iterable[object]:
-        return _chosen(stats.column(name, 0, places[-1] + 1), places, change)
+def _numbers(name: str, change: Callable[[int], object] | None = None) -> Column:
+    def column(rows: NameRows) -> Iterable[object]:
+        return _chosen(rows.stats.column(name, 0, rows.places[-1] + 1), rows.places, change)
 
     return column
 
@@ -278,11 +267,8 @@ def _numbers(name: str, change: Callable[[int], object] | None) -> Column:
 def _times(name: str, kind: str) -> Column:
     text = _times_text(kind)
 
-    def column(
-        where: DirectoryContext, names: Sequence[bytes], stats: StatusColumns, places: Sequence[int]
-    ) -> Iterable[object]:
-        times = stats.times_ns(name, 0, places[-1] + 1)
-        return _chosen(times, places, text)
+    def column(rows: NameRows) -> Iterable[object]:
+        return _chosen(rows.stats.times_ns(name, 0, rows.places[-1] + 1), rows.places, text)
 
     return column
 

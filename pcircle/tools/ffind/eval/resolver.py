@@ -14,11 +14,11 @@ from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 from pcircle.core.units import timestamp
 from pcircle.fs.status import birth_ns
+from pcircle.tools.ffind.eval.entry import FIELDS, TIMES
 from pcircle.tools.ffind.language.nodes import ExpressionNode
 from pcircle.tools.ffind.language.words import refused
 
 _MAX_ID = (1 << 32) - 1
-FIELDS = {"a": "st_atime_ns", "c": "st_ctime_ns", "m": "st_mtime_ns"}
 
 
 def _newer(field: str, than_ns: int) -> ExpressionNode:
@@ -69,17 +69,13 @@ class Resolver:
             if born_ns is None:
                 raise ValueError(f"the birth time of '{show(path)}' is unknown")
             return _newer(field, born_ns)
-        return _newer(field, int(getattr(status, FIELDS[other])))
+        return _newer(field, FIELDS[TIMES[other]](status))
 
     def _newer_than_date(self, field: str, text: bytes) -> ExpressionNode:
-        return _newer(field, self._date_ns(text))
-
-    def _date_ns(self, text: bytes) -> int:
-        shown = os.fsdecode(text)
         try:
-            return date_ns("date", shown)
+            return _newer(field, date_ns("date", os.fsdecode(text)))
         except UsageError:
-            return _by_date(text)
+            return _newer(field, _by_date(text))
 
     def _since_moment(self, text: bytes) -> ExpressionNode:
         return _newer("m", self._moment_ns("-since", text))
@@ -97,25 +93,22 @@ class Resolver:
     def _user(self, text: bytes) -> ExpressionNode:
         import pwd  # few expressions name a user
 
-        return ExpressionNode(
-            "number", ("uid", "=", _id(text, lambda name: pwd.getpwnam(name).pw_uid))
-        )
+        return _number("uid", text, lambda name: pwd.getpwnam(name).pw_uid)
 
     def _group(self, text: bytes) -> ExpressionNode:
         import grp  # few expressions name a group
 
-        return ExpressionNode(
-            "number", ("gid", "=", _id(text, lambda name: grp.getgrnam(name).gr_gid))
-        )
+        return _number("gid", text, lambda name: grp.getgrnam(name).gr_gid)
 
 
-def _id(text: bytes, number_of: Callable[[str], int]) -> int:
+def _number(field: str, text: bytes, number_of: Callable[[str], int]) -> ExpressionNode:
+    """Return the test for an owner, given as a name or number."""
     name = os.fsdecode(text)
     try:
-        return number_of(name)
+        return ExpressionNode("number", (field, "=", number_of(name)))
     except (KeyError, ValueError):
         if name.isascii() and name.isdecimal() and int(name) <= _MAX_ID:
-            return int(name)
+            return ExpressionNode("number", (field, "=", int(name)))
     raise ValueError(f"unknown name '{show(text)}'")
 
 
