@@ -87,7 +87,7 @@ def steady(tool: str) -> list[str]:
     """
     program = f"""
 import itertools, sys, types
-from pcircle.tools.ffind.eval import small as ahead
+from pcircle.tools.ffind.eval import evaluator as ahead
 from pcircle.fs import scan, stats
 from pcircle.walk import walker
 ticks = itertools.count()

@@ -57,7 +57,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("error", "A line of --error-log", [], "pcircle.jobs.failures:LogLine", ""),
     ("copy-error", "A line of --error-log of fcp and fmirror", [],
      "pcircle.tools.common.copy_error_log:CopyLogLine", ""),
-    ("found", "A line of -json of ffind", [], "pcircle.tools.ffind.eval.line_formats:JsonLine", ""),
+    ("found", "A line of -json of ffind", [], "pcircle.tools.ffind.eval.output:JsonLine", ""),
 )  # fmt: skip
 
 # Names that modules import only for type checkers.

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pcircle.tools.ffind.eval.small import StatPrefetch
+from pcircle.tools.ffind.eval.evaluator import StatPrefetch
 
 
 @pytest.mark.parametrize("alone_s", [0.0, 2e-3])
@@ -23,9 +23,9 @@ def test_a_fast_look_up_ends_prefetching(
         now_s += alone_s
         return os.stat(name, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
 
-    monkeypatch.setattr("pcircle.tools.ffind.eval.small.os", SimpleNamespace(stat=stat))
+    monkeypatch.setattr("pcircle.tools.ffind.eval.evaluator.os", SimpleNamespace(stat=stat))
     clock = SimpleNamespace(perf_counter=lambda: now_s)
-    monkeypatch.setattr("pcircle.tools.ffind.eval.small.time", clock)
+    monkeypatch.setattr("pcircle.tools.ffind.eval.evaluator.time", clock)
     names = [b"%d" % number for number in range(8)]
     for name in names:
         (tmp_path / os.fsdecode(name)).touch()

@@ -1,29 +1,49 @@
-"""The program of a search: interprets the command line and runs the search."""
+"""The program of a search: interprets the command line, runs the search and writes its results.
+
+Files, users and dates of the expression are looked up once, on rank 0. All ranks use the same
+results, so *now* is the same moment on all of them. The console writes the results of all ranks,
+sorted on request.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pcircle.cli.change_program import refuse_twice
+from msgspec.structs import replace
+
+from pcircle.cli.attribute_filters import moment_of
+from pcircle.cli.change_program import ChangeConsole, ChangeProgram, refuse_twice
 from pcircle.cli.output import MessageStream
+from pcircle.cli.times import date_ns
 from pcircle.core.encoding import show
-from pcircle.core.errors import UsageError, require_type
-from pcircle.core.units import NS_PER_S
-from pcircle.core.writing import standard_output
+from pcircle.core.errors import IntegrityError, UsageError, require_type, worst
+from pcircle.core.units import NS_PER_S, plural, timestamp
+from pcircle.core.writing import standard_error, standard_output, write_stream
+from pcircle.fs.sorting import Sorter
+from pcircle.fs.status import birth_ns
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.jobs.tree_task import TreeTask
-from pcircle.tools.ffind.console import FindConsole, SearchProgram, order_of
+from pcircle.runtime import Outcome
 from pcircle.tools.ffind.eval.compiler import needs_status
-from pcircle.tools.ffind.eval.resolver import Resolver
+from pcircle.tools.ffind.eval.entry import FIELDS, TIMES
+from pcircle.tools.ffind.eval.output import (
+    CSV_HEAD,
+    QUIT,
+    LinkedFiles,
+    SortRecords,
+    StreamText,
+)
 from pcircle.tools.ffind.language.formats import ends_of
 from pcircle.tools.ffind.language.nodes import ExpressionNode, ParsedExpression, names_of, walk
 from pcircle.tools.ffind.language.parser import parse
+from pcircle.tools.ffind.language.words import refused
 from pcircle.tools.ffind.options import OF_NAMES, FindOptions
-from pcircle.tools.ffind.plan import FindPlan, SearchedIndex
+from pcircle.tools.ffind.plan import FindCounters, FindPlan, Order, SearchedIndex
 from pcircle.tools.ffind.task import FindTask, listed_starts, start_of
 from pcircle.walk.roots import Root
 
@@ -31,15 +51,211 @@ if TYPE_CHECKING:
     from pcircle.tools.ffind.apply import FindApplyProgram
     from pcircle.tools.ffind.plan import Order
 
+_BLOCK_BYTES = 512
+_DIGITS = 10
+
+
+class FindConsole(ChangeConsole):
+    """Reports a search."""
+
+    _program: FindProgram
+
+    def __init__(self, program: FindProgram, log: LogFile | None) -> None:
+        super().__init__(program, log)
+        expression = program.parsed.expression
+        limits = [node for node in walk(expression) if node.name == "limit"]
+        self._left: dict[int, int] = {int(n.args[1] or 0): int(n.args[0] or 0) for n in limits}
+        self._ended = False
+        self._sorter: Sorter | None = None
+        self._top: list[tuple[bytes, bytes]] = []
+        self._links: Sorter | None = None
+        self._names = program.names
+        self._files_failed: set[int] = set()
+        if not program.has_head and any(
+            node.name == "csv" and not node.args[0] for node in walk(expression)
+        ):
+            self._emit(CSV_HEAD)
+        program.has_head = True
+
+    # ---- notices ---------------------------------------------------------------
+
+    def notice(self, source: int, values: Sequence[object]) -> None:
+        texts: list[bytes] = []
+        unhandled: list[object] = []
+        if self._ended:
+            self._halt()
+        for value in values:
+            if isinstance(value, StreamText):
+                if self._ended:
+                    continue
+                if value.event:
+                    self._handle_event(value.event)
+                elif value.stream == 0:
+                    texts.append(value.text)
+                else:
+                    self._write_stream(value.stream, self._unwritten(value.stream, value.text))
+            elif isinstance(value, SortRecords):
+                self._recorded(value.records)
+            elif isinstance(value, LinkedFiles):
+                self._linked(value.files)
+            else:
+                unhandled.append(value)
+        if text := self._unwritten(0, b"".join(texts)):
+            self._emit(text)
+        if unhandled:
+            super().notice(source, unhandled)
+
+    def _unwritten(self, stream: int, text: bytes) -> bytes:
+        """Return the part of `text` that no earlier run has written to the stream."""
+        ends = self._program.ends or {}
+        return self._fresh(f"stream {stream}", text, ends.get(stream, b"\n"))
+
+    def _emit(self, text: bytes) -> None:
+        self.results.text([text])
+        if self.results.is_broken:
+            self._halt()  # the reader of the output has exited
+
+    def _halt(self) -> None:
+        self._ended = True
+        if self._program.first_task is not None:
+            self._program.first_task.halted = True
+
+    def _handle_event(self, event: int) -> None:
+        """Handle an event: end the search, or count it towards a limit."""
+        if event == QUIT:
+            self._ended = True
+        else:
+            self._left[event] -= 1
+            self._ended = self._left[event] <= 0
+        if self._ended:
+            self._halt()
+
+    def _write_stream(self, stream: int, text: bytes) -> None:
+        """Write to standard error, or to a file of -fprint."""
+        if stream < 0:
+            with suppress(OSError, ValueError):
+                write_stream(standard_error(), text)
+            return
+        try:
+            self._program.files[stream - 1].append(text)
+        except OSError as error:
+            if stream not in self._files_failed:
+                self._files_failed.add(stream)
+                name = self._program.parsed.files[stream - 1]
+                self.note(f"{self.tool}: cannot write '{name}': {error.strerror}")
+
+    def _recorded(self, records: Sequence[tuple[bytes, bytes]]) -> None:
+        order = self._program.order
+        if order is not None and order.top is not None:
+            self._top += records
+            self._top.sort()
+            del self._top[order.top :]
+            return
+        if self._sorter is None:
+            self._sorter = Sorter()
+        for key, text in records:
+            self._sorter.add(packed(key, text))
+
+    def _linked(self, files: Sequence[tuple[int, int, int]]) -> None:
+        if self._links is None:
+            self._links = Sorter()
+        for device, inode, blocks in files:
+            self._links.add(b"%020d %020d %d" % (device, inode, blocks))
+
+    # ---- end of the job --------------------------------------------------------
+
+    def summary(self, total: FindCounters) -> str:
+        parts = [f"{plural(total.found, 'entry', 'entries')} searched"]
+        if "delete" in self._names:
+            options = self._program.options
+            dry = options.dry or options.plan is not None
+            done = "would be removed" if dry else "removed"
+            parts = [
+                f"{plural(total.deleted, 'entry', 'entries')} {done}",
+                f"{total.found:,} searched",
+            ]
+        if total.vanished:
+            parts.append(f"{total.vanished:,} vanished")
+        return ", ".join(parts)
+
+    def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
+        total = FindCounters.total(outcome.counts)
+        if not outcome.code:
+            self._write_final_output(total)
+        for sorter in (self._sorter, self._links):
+            if sorter is not None:
+                sorter.close()
+        code, reasons = super().end(outcome)
+        for file in self._program.files:
+            try:
+                file.close()
+            except OSError as error:
+                self._files_failed.add(0)
+                self.note(f"{self.tool}: cannot write: {error.strerror}")
+        if self._files_failed:
+            self.log_failed = True
+        if "exists" in self._names and not code and not total.matched:
+            code = worst((code, IntegrityError.exit_code))
+        return code, reasons
+
+    def _write_final_output(self, total: FindCounters) -> None:
+        """Write output that is known only at the end."""
+        for _, text in self._top:
+            self._emit(text)
+        if self._sorter is not None:
+            for record in self._sorter.sorted():
+                self._emit(text_of(record))
+        if "count" in self._names:
+            self._emit(b"%d\n" % total.matched)
+        if "du" in self._names:
+            blocks = total.blocks + sum(self._linked_blocks())
+            self._emit(b"%d\n" % (blocks * _BLOCK_BYTES))
+
+    def _linked_blocks(self) -> Iterator[int]:
+        """Yield the blocks of hard-linked files, once for each file."""
+        last = b""
+        for record in self._links.sorted() if self._links is not None else ():
+            name, _, blocks = record.rpartition(b" ")
+            if name != last:
+                yield int(blocks)
+            last = name
+
+
+def packed(key: bytes, text: bytes) -> bytes:
+    """Return a record of key and text that sorts by the key."""
+    return b"%b%b%0*d" % (key, text, _DIGITS, len(text))
+
+
+def text_of(record: bytes) -> bytes:
+    """Return the text of a record."""
+    end = len(record) - _DIGITS
+    return record[end - int(record[end:]) : end]
+
+
+def order_of(options: FindOptions) -> Order | None:
+    """Return the order of --sort, --top and --by."""
+    if options.top is None:
+        return None if options.sort is None else Order(options.sort)
+    # The largest and newest entries come first unless a dash reverses the order.
+    turned = tuple(key[1:] if key.startswith("-") else f"-{key}" for key in options.by)
+    return Order(turned, options.top)
+
+
 _RUNNING = ("exec", "execplus")
 _CHANGING = ("delete", *_RUNNING)
 _CUTTING = ("quit", "limit", "exists")
 
 
-class FindProgram(SearchProgram):
-    """The program of a search."""
+class FindProgram(ChangeProgram):
+    """The program of a search.
+
+    `names` contains the names of all primaries. `ends` maps each stream to the terminator of its
+    records, if all output consists of records. `has_head` is set once the CSV header has been
+    written. `first_task` is the first task of this process.
+    """
 
     name = "ffind"
+    options: FindOptions
     plan_type: ClassVar[type[FindPlan]] = FindPlan
     task_type: ClassVar[type[FindTask]] = FindTask
     console_type: ClassVar[type[FindConsole]] = FindConsole
@@ -57,7 +273,7 @@ class FindProgram(SearchProgram):
         self.files: list[LogFile] = []
         self.first_task: FindTask | None = None
         self.has_head = False
-        self.ends = None
+        self.ends: dict[int, bytes] | None = None
         self.index: SearchedIndex | None = None  # on rank 0 only
 
     def __getstate__(self) -> dict[str, Any]:
@@ -116,7 +332,7 @@ class FindProgram(SearchProgram):
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         parsed = self.parsed
         now = time.time_ns()
-        resolver = Resolver(self.options.words, parsed.settings.follow, now)
+        resolver = _Resolver(self.options.words, parsed.settings.follow, now)
         expression = resolver.resolved(parsed.expression)
         exclude = None if parsed.exclude is None else resolver.resolved(parsed.exclude)
         for warning in parsed.warnings:
@@ -248,19 +464,130 @@ def program_of(args: argparse.Namespace) -> FindProgram | FindApplyProgram:
     listed = options.list_out is not None
     parsed = parse(options.words, args.tokens, listed=listed)
     if listed:
-        silent = parsed.expression
-        listing = ExpressionNode("and", (), (silent, ExpressionNode("listed")))
-        parsed = ParsedExpression(
-            listing,
-            parsed.exclude,
-            parsed.settings,
-            parsed.files,
-            parsed.starts_from,
-            parsed.warnings,
-        )
+        listing = ExpressionNode("and", (), (parsed.expression, ExpressionNode("listed")))
+        parsed = replace(parsed, expression=listing)
     return FindProgram(options, parsed, paths)
 
 
 def find_typed(args: argparse.Namespace) -> int:
     """Run a parsed command line and return the exit code; raise UsageError if it is invalid."""
     return program_of(args).run()
+
+
+_MAX_ID = (1 << 32) - 1
+
+
+def _newer_node(field: str, than_ns: int) -> ExpressionNode:
+    return ExpressionNode("newer", (field, *timestamp(than_ns)))
+
+
+class _Resolver:
+    """Looks up references.
+
+    If `follow` is P, a symbolic link stands for itself, otherwise (H, L) for its target. Errors
+    refer to positions in `words`.
+    """
+
+    def __init__(self, words: Sequence[str], follow: str, now_ns: int) -> None:
+        self._words = words
+        self._follows = follow != "P"
+        self._now_ns = now_ns
+
+    def resolved(self, node: ExpressionNode) -> ExpressionNode:
+        """Return the node with all references resolved. Raise UsageError if that fails."""
+        if node.children:
+            return ExpressionNode(node.name, node.args, tuple(map(self.resolved, node.children)))
+        look = _LOOKS.get(node.name)
+        if look is None:
+            return node
+        try:
+            return look(self, *node.args)
+        except (ValueError, OSError, UsageError) as error:
+            text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise refused(self._words, node.at, node.count, text) from None
+
+    def _status(self, path: bytes) -> os.stat_result:
+        try:
+            if self._follows:
+                try:
+                    return os.stat(path)
+                except (FileNotFoundError, NotADirectoryError):
+                    # A dangling link stands for itself, even if its target would be below a file.
+                    return os.lstat(path)
+            return os.lstat(path)
+        except OSError as error:
+            raise ValueError(f"cannot look up '{show(path)}': {error.strerror}") from None
+
+    def _newer_than_file(self, field: str, other: str, path: bytes) -> ExpressionNode:
+        status = self._status(path)
+        if other == "B":
+            born_ns = birth_ns(path, None, follow=self._follows)
+            if born_ns is None:
+                raise ValueError(f"the birth time of '{show(path)}' is unknown")
+            return _newer_node(field, born_ns)
+        return _newer_node(field, FIELDS[TIMES[other]](status))
+
+    def _newer_than_date(self, field: str, text: bytes) -> ExpressionNode:
+        try:
+            return _newer_node(field, date_ns("date", os.fsdecode(text)))
+        except UsageError:
+            return _newer_node(field, _by_date(text))
+
+    def _since_moment(self, text: bytes) -> ExpressionNode:
+        return _newer_node("m", self._moment_ns("-since", text))
+
+    def _until_moment(self, text: bytes) -> ExpressionNode:
+        return ExpressionNode("not", (), (_newer_node("m", self._moment_ns("-until", text)),))
+
+    def _moment_ns(self, option: str, text: bytes) -> int:
+        return moment_of(option, os.fsdecode(text)).at_ns(self._now_ns)
+
+    def _samefile(self, path: bytes) -> ExpressionNode:
+        status = self._status(path)
+        return ExpressionNode("samefile", (status.st_dev, status.st_ino))
+
+    def _user(self, text: bytes) -> ExpressionNode:
+        import pwd  # few expressions name a user
+
+        return _owner("uid", text, lambda name: pwd.getpwnam(name).pw_uid)
+
+    def _group(self, text: bytes) -> ExpressionNode:
+        import grp  # few expressions name a group
+
+        return _owner("gid", text, lambda name: grp.getgrnam(name).gr_gid)
+
+
+def _owner(field: str, text: bytes, number_of: Callable[[str], int]) -> ExpressionNode:
+    """Return the test for an owner, given as a name or number."""
+    name = os.fsdecode(text)
+    try:
+        return ExpressionNode("number", (field, "=", number_of(name)))
+    except (KeyError, ValueError):
+        if name.isascii() and name.isdecimal() and int(name) <= _MAX_ID:
+            return ExpressionNode("number", (field, "=", int(name)))
+    raise ValueError(f"unknown name '{show(text)}'")
+
+
+def _by_date(text: bytes) -> int:
+    """Return a time such as `yesterday` or `2 hours ago`, as date(1) reads it."""
+    import subprocess  # few expressions contain a date
+
+    command: list[str | bytes] = ["date", b"--date=" + text, "+%s%N"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=10
+        )
+        return int(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        raise ValueError(f"'{show(text)}' is not a date") from None
+
+
+_LOOKS: dict[str, Callable[..., ExpressionNode]] = {
+    "newer_than_file": _Resolver._newer_than_file,
+    "newer_than_date": _Resolver._newer_than_date,
+    "since_moment": _Resolver._since_moment,
+    "until_moment": _Resolver._until_moment,
+    "samefile": _Resolver._samefile,
+    "user": _Resolver._user,
+    "group": _Resolver._group,
+}

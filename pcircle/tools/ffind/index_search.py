@@ -44,7 +44,7 @@ from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
     from pcircle.jobs.tree_task import TreeItem
-    from pcircle.tools.ffind.eval.evaluator import SearchTask
+    from pcircle.tools.ffind.task import FindTask
 
 _LIVE = frozenset(
     (
@@ -249,7 +249,7 @@ class IndexSearcher(Evaluator):
 
     _entry: _KnownEntry
 
-    def __init__(self, task: SearchTask, source: SearchedIndex) -> None:
+    def __init__(self, task: FindTask, source: SearchedIndex) -> None:
         super().__init__(task)
         self._stats = self._columns = _KnownColumns()
         self._prefetch = self._rows = _KnownRows()
@@ -374,12 +374,9 @@ class IndexSearcher(Evaluator):
             files = [name for name, mode in pairs if S_ISREG(mode)]
             links = [name for name, mode in pairs if S_ISLNK(mode)]
             specials = [n for n, mode in pairs if not (S_ISREG(mode) or S_ISLNK(mode))]
-        if files:
-            counters.files += self._evaluate_names(where, files, "f", _NOTHING)
-        if links:
-            counters.links += self._evaluate_names(where, links, "l", _NOTHING)
-        if specials:
-            counters.special += self._evaluate_names(where, specials, "", _NOTHING)
+        for kind, names in (("f", files), ("l", links), ("", specials)):
+            if names:
+                self._evaluate_and_count(where, names, kind, _NOTHING)
 
     def _failure(self, number: int, path: bytes, section: Section) -> None:
         """Report an entry that could not be read or looked up when the index was made."""

@@ -29,23 +29,29 @@ from pcircle.fs.directories import (
 from pcircle.fs.sorting import pieces
 from pcircle.fs.stats import Stats
 from pcircle.jobs.action_log import ActionLines
-from pcircle.jobs.change_task import ChangeCounters
+from pcircle.jobs.change_task import ChangeCounters, ChangeTask
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.plan_file import entry as line_of_entry
 from pcircle.jobs.plan_file import mark_of
 from pcircle.jobs.tree_task import TreeItem, WalkPhase
 from pcircle.runtime import Context, PartedTask
-from pcircle.tools.ffind.console import ordered
 from pcircle.tools.ffind.eval.actions import FindActions
 from pcircle.tools.ffind.eval.checks import EvaluationContext
 from pcircle.tools.ffind.eval.commands import Commands
+from pcircle.tools.ffind.eval.compiler import reads_links, tests_access_time
 from pcircle.tools.ffind.eval.entry import FindEntry
-from pcircle.tools.ffind.eval.evaluator import SearchHalt, SearchTask
-from pcircle.tools.ffind.eval.line_formats import FindOutput, LinkedFiles, SortRecords, StreamText
-from pcircle.tools.ffind.eval.small import StatPrefetch
-from pcircle.tools.ffind.finder import FindVisitor
+from pcircle.tools.ffind.eval.evaluator import StatPrefetch
+from pcircle.tools.ffind.eval.output import (
+    FindOutput,
+    LinkedFiles,
+    SortRecords,
+    StreamText,
+    ordered,
+)
 from pcircle.tools.ffind.index_search import IndexSearcher
+from pcircle.tools.ffind.language.nodes import ExpressionNode
 from pcircle.tools.ffind.plan import FindCounters, FindPlan, Sections
+from pcircle.tools.ffind.visitor import FindVisitor
 from pcircle.walk.items import Accesses, Batch, Portion, Tree
 from pcircle.walk.roots import Root
 
@@ -57,31 +63,19 @@ def start_of(path: bytes, follow: str, *, removes: bool) -> Root:
     if not path:
         raise UsageError("empty file name")
     try:
-        status = os.stat(path, follow_symlinks=follow != "P")
+        is_directory = stat.S_ISDIR(os.stat(path, follow_symlinks=follow != "P").st_mode)
     except OSError:
-        status = None
-        if follow != "P":
-            try:
-                status = os.lstat(path)
-            except OSError:
-                status = None
+        is_directory = False
     holder, name = os.path.split(path.rstrip(b"/"))
     if path.startswith(b"/") and not holder:
         holder = b"/"
-    if status is None or not stat.S_ISDIR(status.st_mode):
+    if not is_directory:
         # The slash after a file is kept, so that the look-up fails with the right error.
         name += path[len(path.rstrip(b"/")) :]
         return Root(holder or b".", name or b"/", path)
-    if removes and name not in _NAMELESS and not _is_link(path.rstrip(b"/")):
+    if removes and name not in _NAMELESS and not os.path.islink(path.rstrip(b"/")):
         return Root(holder or b".", b"", path, name)
     return Root(path, b"", path)
-
-
-def _is_link(path: bytes) -> bool:
-    try:
-        return stat.S_ISLNK(os.lstat(path).st_mode)
-    except OSError:
-        return False
 
 
 def listed_starts(name: str, *, complete: bool) -> Iterator[bytes]:
@@ -114,6 +108,10 @@ class SearchEnd(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     """Finish the work of a rank, because the search is complete."""
 
 
+class SearchHalt(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+    """Skip the remaining work, because the search has ended early."""
+
+
 class _Ending(msgspec.Struct):
     """The result of the walk while ranks are finishing their work."""
 
@@ -121,7 +119,7 @@ class _Ending(msgspec.Struct):
 
 
 class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
-    SearchTask,
+    ChangeTask,
     PartedTask[
         Tree
         | Batch
@@ -135,7 +133,12 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
         dict[int, int],
     ],
 ):
-    """The search task of one rank or thread."""
+    """The search task of one rank or thread.
+
+    `context` is the context of the current item. Two fields are valid only for the first thread of
+    a rank: `halted` is set if the search has ended on this rank, and `sent_halt` if the other ranks
+    have been notified.
+    """
 
     tool = "ffind"
     doing = "look up"
@@ -156,7 +159,7 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
         self.halted = False
         self.sent_halt = False
         order = plan.order
-        self.output: FindOutput = FindOutput(None if order is None else ordered(order, plan.now_ns))
+        self.output: FindOutput = FindOutput(None if order is None else ordered(order))
         self.commands: Commands = Commands(self.output.add, plan.directory, dry=plan.dry)
         if plan.alone:
             self.max_threads = 1
@@ -174,17 +177,7 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
         self.stats: Stats = Stats(helpers)
         self.prefetch: StatPrefetch = StatPrefetch(helpers, follow=plan.settings.follow == "L")
         self.output.flush = self.flush
-        self.actions: FindActions = FindActions(
-            self.output,
-            self.commands,
-            self.counters,
-            self,
-            plan.now_ns,
-            dry=plan.dry,
-            plans=plan.acts.plan,
-            quoted=plan.quoted,
-        )
-
+        self.actions: FindActions = FindActions(self)
         self.searcher: IndexSearcher | None = (
             None if plan.index is None else IndexSearcher(self, plan.index)
         )
@@ -223,6 +216,39 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
     @property
     def tests_access_times(self) -> bool:
         return self.updates_directories or self.updates_links
+
+    @property
+    def updates_directories(self) -> bool:
+        """Return whether tests use access times of directories; the walk updates these times."""
+        return any(tests_access_time(node, "d") for node in self._expressions)
+
+    @property
+    def updates_links(self) -> bool:
+        """Return whether tests use access times of links that other tests may update."""
+        expressions = self._expressions
+        return any(tests_access_time(node, "l") for node in expressions) and any(
+            map(reads_links, expressions)
+        )
+
+    @property
+    def _expressions(self) -> list[ExpressionNode]:
+        plan = self.plan
+        return [plan.expression] if plan.exclude is None else [plan.expression, plan.exclude]
+
+    def flush(self, *, all_: bool = False) -> None:
+        """Send the pending output."""
+        if self.context is not None:
+            for notice in self.output.take(all_=all_):
+                self.context.note([notice])
+
+    def halt(self, context: Context[Any]) -> None:
+        """Notify all other ranks if the search has ended on this rank."""
+        first = self.rank_part
+        if first.halted and not first.sent_halt:
+            first.sent_halt = True
+            for rank in range(self.plan.ranks):
+                if rank != self.rank:
+                    context.post(rank, [SearchHalt()])
 
     # ---- callbacks of actions --------------------------------------------------
 

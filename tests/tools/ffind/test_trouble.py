@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pcircle.fs import stats
-from pcircle.tools.ffind.eval import small as ahead
+from pcircle.tools.ffind.eval import evaluator as ahead
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 from tests.tools.fcp.running import ONE, TWO, Launcher, Run

@@ -6,61 +6,35 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pcircle.core.encoding import show
-from pcircle.tools.ffind.eval import line_formats
 from pcircle.tools.ffind.eval.bulk import BulkFormat, bulk_of
-from pcircle.tools.ffind.eval.commands import Commands
 from pcircle.tools.ffind.eval.compiler import needs_status
 from pcircle.tools.ffind.eval.entry import FindEntry, StopSearch, Test
+from pcircle.tools.ffind.eval.output import QUIT, csv_line, json_line, long_line, printf
 from pcircle.tools.ffind.language.nodes import ExpressionNode
 
-
-class ActionCounters(Protocol):
-    """The counters that actions update."""
-
-    matched: int
-    blocks: int
-    commands_failed: int
-
-
-class RemovalHooks(Protocol):
-    """The calls before and after each removal, and for plans and lists."""
-
-    def due_once(self) -> None: ...
-    def deleted(self, entry: FindEntry) -> None: ...
-    def planned(self, entry: FindEntry) -> bool: ...
-    def listed(self, entry: FindEntry) -> None: ...
+if TYPE_CHECKING:
+    from pcircle.tools.ffind.task import FindTask
 
 
 class FindActions:
     """Compiles actions into functions, for one thread of a rank.
 
-    If `dry` is set, nothing is removed or run; if `plans` is also set, removals are written to a
-    plan. If `quoted` is set, paths are quoted so that they are safe on a terminal.
+    In a dry run, nothing is removed or run, but removals may be written to a plan. If `quoted` is
+    set, paths are quoted so that they are safe on a terminal.
     """
 
-    def __init__(
-        self,
-        output: line_formats.FindOutput,
-        commands: Commands,
-        counts: ActionCounters,
-        removals: RemovalHooks,
-        now_ns: int,
-        *,
-        dry: bool,
-        plans: bool,
-        quoted: bool,
-    ) -> None:
-        self.quoted = quoted
-        self._output = output
-        self._commands = commands
-        self._counts = counts
-        self._removals = removals
-        self._now_ns = now_ns
-        self._dry = dry
-        self._plans = plans
+    def __init__(self, task: FindTask) -> None:
+        plan = task.plan
+        self.quoted: bool = plan.quoted
+        self._task = task
+        self._output = task.output
+        self._counts = task.counters
+        self._now_ns = plan.now_ns
+        self._dry = plan.dry
+        self._plans = plan.acts.plan
         self._made: dict[ExpressionNode, Test] = {}  # all kinds of entries share one limit
 
     def action(self, node: ExpressionNode) -> Test:
@@ -120,10 +94,10 @@ class FindActions:
         return run
 
     def _printf(self, text: bytes) -> Callable[[FindEntry], bytes]:
-        return line_formats.printf(text, quoted=self.quoted)
+        return printf(text, quoted=self.quoted)
 
     def _command(self, node: ExpressionNode, is_dir: bool, words: Sequence[bytes]) -> Test:
-        commands, settle = self._commands, self._output.settle
+        commands, settle = self._task.commands, self._output.settle
         if node.name == "exec":
 
             def run(entry: FindEntry) -> bool:
@@ -140,43 +114,43 @@ class FindActions:
         return gather
 
     def _delete(self) -> Test:
-        removals, dry, plans = self._removals, self._dry, self._plans
+        task, dry, plans = self._task, self._dry, self._plans
 
         def run(entry: FindEntry) -> bool:
             if entry.basename == b"." and entry.fixed:
                 return True  # like GNU find
-            removals.due_once()
+            task.due_once()
             try:
                 if not dry:
                     _remove(entry)
                 elif plans:
                     _refuse_reached(entry)
-                    if not removals.planned(entry):
+                    if not task.planned(entry):
                         return True
             except FileNotFoundError:
                 return True
             except OSError as error:
                 entry.fail("delete", error)
                 return False
-            removals.deleted(entry)
+            task.deleted(entry)
             return True
 
         return run
 
     def _end_commands(self) -> None:
         """Run gathered commands before the search stops: output after the event is not printed."""
-        self._commands.end()
-        self._counts.commands_failed += self._commands.take_failed()
+        self._task.commands.end()
+        self._counts.commands_failed += self._task.commands.take_failed()
 
     def _quit(self, entry: FindEntry) -> bool:
         self._end_commands()
-        self._output.event(line_formats.QUIT)
+        self._output.event(QUIT)
         raise StopSearch
 
     def _exists(self, entry: FindEntry) -> bool:
         self._counts.matched += 1
         self._end_commands()
-        self._output.event(line_formats.QUIT)
+        self._output.event(QUIT)
         raise StopSearch
 
     def _limit(self, most: int, number: int) -> Test:
@@ -209,15 +183,15 @@ class FindActions:
         return True
 
     def _listed(self, entry: FindEntry) -> bool:
-        self._removals.listed(entry)
+        self._task.listed(entry)
         return True
 
 
 _LINES: dict[str, Callable[..., Callable[[FindEntry], bytes]]] = {
     "printf": FindActions._printf,
-    "ls": lambda self: line_formats.long_line(self._now_ns),
-    "json": lambda self: line_formats.json_line(),
-    "csv": lambda self: line_formats.csv_line(),
+    "ls": lambda self: long_line(self._now_ns),
+    "json": lambda self: json_line(),
+    "csv": lambda self: csv_line(),
 }
 
 

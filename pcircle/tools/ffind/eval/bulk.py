@@ -26,7 +26,7 @@ from pcircle.tools.ffind.eval.checks import (
     permitted,
 )
 from pcircle.tools.ffind.eval.entry import TIMES
-from pcircle.tools.ffind.eval.line_formats import GROUPS, MODES, USERS, WITH_NS, time_text
+from pcircle.tools.ffind.eval.output import GROUPS, MODES, USERS, WITH_NS, time_text
 from pcircle.tools.ffind.language.formats import FormatPiece, parse_format
 from pcircle.tools.ffind.language.nodes import ExpressionNode, compared
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pcircle.core.encoding import show
 from pcircle.fs.safe_open import directory
 from pcircle.tools.ffind.eval.entry import FindEntry
-from pcircle.tools.ffind.eval.line_formats import base_of
+from pcircle.tools.ffind.eval.output import base_of
 
 if TYPE_CHECKING:
     import subprocess

@@ -1,54 +1,120 @@
-"""Evaluates the expression for the entries of a directory, within a search task.
+"""Evaluates the expression for names and entries of a walk or an index, and counts them.
 
-`Evaluator` evaluates names and entries of a walk or an index, and counts them. `SearchTask` is the
-part of a search task that the evaluation uses, without the walk.
+If look-ups are slow, the status of several names is prefetched at once. A file system that answers
+in milliseconds can usually answer many requests at once. On a fast file system nothing is
+prefetched. An entry is then looked up when it is evaluated, and only if necessary.
 """
 
 from __future__ import annotations
 
 import errno
+import os
+import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import msgspec
-
-from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
-from pcircle.jobs.change_task import ChangeTask
+from pcircle.fs.stats import CAPACITY, StatBlockError
 from pcircle.jobs.failures import failure_of
 from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.runtime import Context
-from pcircle.tools.ffind.eval.actions import FindActions, prune
+from pcircle.threads.overlap import Overlap
+from pcircle.tools.ffind.eval.actions import prune
 from pcircle.tools.ffind.eval.bulk import BulkFormat, DirectoryContext, StatusColumns
-from pcircle.tools.ffind.eval.checks import EvaluationContext
-from pcircle.tools.ffind.eval.commands import Commands
 from pcircle.tools.ffind.eval.compiler import (
     CompiledExpression,
     compiled,
     function,
-    reads_links,
-    tests_access_time,
 )
 from pcircle.tools.ffind.eval.entry import CountedEntry, FindEntry, Status, StopSearch, Test
-from pcircle.tools.ffind.eval.line_formats import FindOutput
 from pcircle.tools.ffind.language.nodes import ExpressionNode, walk
-from pcircle.tools.ffind.plan import FindCounters, FindPlan
+from pcircle.tools.ffind.plan import FindCounters
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
+
+if TYPE_CHECKING:
+    from pcircle.tools.ffind.task import FindTask
 
 _FIRST = 8  # names on which the time of a look-up is measured
 _UNSEEN = 16  # blocks between two measurements of how many names pass the columns
 _BATCH_SIZE = 32  # names between two readings of the clock
 _PRUNE = ExpressionNode("prune")
+_SLOW_S = 200e-6  # a look-up that takes longer is worth prefetching
+_PROBE_PERIOD = 16  # prefetches between two timed look-ups
+_WORTH_IT = 4  # names; for fewer names waking threads costs more than it saves
+
+
+class Prefetch(Protocol):
+    """Looks up names before they are evaluated, as `StatPrefetch` does."""
+
+    @property
+    def is_known(self) -> bool: ...
+    def look(self, directory_fd: int, names: Sequence[bytes], /) -> Sequence[Status | None]: ...
+    def done(self, count: int, /) -> None: ...
+    def close(self) -> None: ...
+
+
+class StatPrefetch:
+    """Prefetches the status of names for one thread, following links if `follow` is set."""
+
+    def __init__(self, threads: int, *, follow: bool) -> None:
+        self._overlap = Overlap(threads)
+        self._follow = follow
+        self._look_up_s = 0.0  # measured on the names evaluated last
+        self._began_s = 0.0
+        self._shared = 1
+        self._count_since_probe = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether the time of a look-up is known."""
+        return self._look_up_s > 0
+
+    def look(self, directory_fd: int, names: Sequence[bytes]) -> list[os.stat_result | None]:
+        """Return the status of names; None if it is not prefetched or the look-up failed."""
+        self._began_s = time.perf_counter()
+        found: list[os.stat_result | None] = [None] * len(names)
+        self._shared = 1
+        if self._look_up_s < _SLOW_S or len(names) < _WORTH_IT:
+            return found
+        follow = self._follow
+
+        def look(start: int, stop: int) -> None:
+            for place in range(start, stop):
+                try:
+                    found[place] = os.stat(
+                        names[place], dir_fd=directory_fd, follow_symlinks=follow
+                    )
+                except OSError:
+                    continue  # the evaluation repeats the look-up and reports the error
+
+        self._count_since_probe += 1
+        if self._count_since_probe >= _PROBE_PERIOD:  # see `pcircle.threads.overlap`
+            self._count_since_probe = 0
+            look(0, 1)
+            if time.perf_counter() - self._began_s < _SLOW_S:
+                return found
+        self._shared = min(self._overlap.threads, len(names))
+        self._overlap.run(look, 0, len(names))
+        return found
+
+    def done(self, count: int) -> None:
+        """Record that `count` entries were evaluated since the look-up."""
+        took_s = time.perf_counter() - self._began_s
+        self._look_up_s = took_s * self._shared / max(1, count)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._overlap.close()
 
 
 class Evaluator(EntryVisitor):
     """Evaluates names and entries of a walk or an index."""
 
-    task: SearchTask
+    task: FindTask
     counters: FindCounters
     _context: Context[TreeItem]  # of the current item
 
-    def __init__(self, task: SearchTask, counters: FindCounters | None = None) -> None:
+    def __init__(self, task: FindTask, counters: FindCounters | None = None) -> None:
         """Compile the expression; if `counters` is given, only count entries to be removed."""
         super().__init__(task, counters)
         plan = task.plan
@@ -216,6 +282,16 @@ class Evaluator(EntryVisitor):
             return count - self._by_columns(where, plan, names, kind, fd)
         return count - self._process_selected(where, plan, names, kind, fd) if names else count
 
+    def _evaluate_and_count(self, where: Where, names: list[bytes], kind: str, fd: int) -> None:
+        """Evaluate names of one kind that is not `d`, and count those that succeeded."""
+        done = self._evaluate_names(where, names, kind, fd)
+        if kind == "f":
+            self.counters.files += done
+        elif kind == "l":
+            self.counters.links += done
+        else:
+            self.counters.special += done
+
     def _process_selected(
         self, where: Where, plan: CompiledExpression, names: list[bytes], kind: str, fd: int
     ) -> int:
@@ -357,79 +433,3 @@ def chosen(plan: CompiledExpression, stats: StatusColumns, places: Sequence[int]
 def depth_of(path: bytes) -> int:
     """Return how many levels a directory is below its PATH."""
     return path.count(b"/") + 1 if path else 0
-
-
-# ---- search task ---------------------------------------------------------------------------------
-
-
-class SearchHalt(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """Skip the remaining work, because the search has ended early."""
-
-
-class Prefetch(Protocol):
-    """Looks up names before they are evaluated, as `StatPrefetch` does."""
-
-    @property
-    def is_known(self) -> bool: ...
-    def look(self, directory_fd: int, names: Sequence[bytes], /) -> Sequence[Status | None]: ...
-    def done(self, count: int, /) -> None: ...
-    def close(self) -> None: ...
-
-
-class SearchTask(ChangeTask):
-    """The state of one rank or thread in a search, without the walk.
-
-    `context` is the context of the current item. Two fields are valid only for the first thread of
-    a rank: `halted` is set if the search has ended on this rank, and `sent_halt` if the other ranks
-    have been notified.
-    """
-
-    plan: FindPlan
-    first: SearchTask | None
-    output: FindOutput
-    commands: Commands
-    actions: FindActions
-    evaluation: EvaluationContext
-    stats: Stats
-    prefetch: Prefetch
-    context: Context[TreeItem] | None
-    halted: bool
-    sent_halt: bool
-
-    @property
-    def rank_part(self) -> SearchTask:
-        """Return the task of the rank's first thread."""
-        return self if self.first is None else self.first
-
-    @property
-    def updates_directories(self) -> bool:
-        """Return whether tests use access times of directories; the walk updates these times."""
-        return any(tests_access_time(node, "d") for node in self._expressions)
-
-    @property
-    def updates_links(self) -> bool:
-        """Return whether tests use access times of links that other tests may update."""
-        expressions = self._expressions
-        return any(tests_access_time(node, "l") for node in expressions) and any(
-            map(reads_links, expressions)
-        )
-
-    @property
-    def _expressions(self) -> list[ExpressionNode]:
-        plan = self.plan
-        return [plan.expression] if plan.exclude is None else [plan.expression, plan.exclude]
-
-    def flush(self, *, all_: bool = False) -> None:
-        """Send the pending output."""
-        if self.context is not None:
-            for notice in self.output.take(all_=all_):
-                self.context.note([notice])
-
-    def halt(self, context: Context[Any]) -> None:
-        """Notify all other ranks if the search has ended on this rank."""
-        first = self.rank_part
-        if first.halted and not first.sent_halt:
-            first.sent_halt = True
-            for rank in range(self.plan.ranks):
-                if rank != self.rank:
-                    context.post(rank, [SearchHalt()])

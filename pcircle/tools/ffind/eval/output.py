@@ -1,10 +1,10 @@
-"""The formats of -printf, -ls, -json and -csv, and the output of one thread of a rank.
+"""The output of a search: formats of -printf, -ls, -json and -csv, sort keys, and streams.
 
-`FindOutput` gathers the output in order and sends it to rank 0. Rank 0 writes text to standard
-output, standard error, or a file of -fprint. If there is a sort order (`SortKeys`), the text of
-each entry is a record, and --top retains only the first records. Events (-quit and -limit) are
-placed in the text where they happened. Rank 0 uses them to decide which text is written, so a limit
-is exact even if ranks have found more entries.
+`FindOutput` gathers the output of one thread of a rank in order and sends it to rank 0. Rank 0
+writes text to standard output, standard error, or a file of -fprint. If there is a sort order
+(`SortKeys`), the text of each entry is a record, and --top retains only the first records. Events
+(-quit and -limit) are placed in the text where they happened. Rank 0 uses them to decide which text
+is written, so a limit is exact even if ranks have found more entries.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from pcircle.core.units import DAY_S, NS_PER_S, format_time
 from pcircle.fs.status import birth_ns
 from pcircle.jobs.action_log import NOTICE_BYTES
 from pcircle.tools.ffind.eval.checks import fs_type
-from pcircle.tools.ffind.eval.entry import FindEntry, Status
+from pcircle.tools.ffind.eval.entry import FIELDS, FindEntry, Status
 from pcircle.tools.ffind.language.formats import FormatPiece, parse_format
+from pcircle.tools.ffind.plan import Order
 from pcircle.walk.attributes import LETTERS
 
 Text = Callable[[FindEntry], bytes]
@@ -376,6 +377,65 @@ def csv_line() -> Text:
     return _looked_up(text)
 
 
+# ---- sort keys -----------------------------------------------------------------------------------
+
+# Sort keys are bytes that sort in the requested order. Paths are compared byte by byte, as by
+# ``sort -z`` in the C locale. All keys end with the path, so keys are unique.
+
+_WIDTH = 12  # bytes: a time in nanoseconds needs 94 bits
+_OFFSET = 1 << 95
+_INVERTED = bytes(255 - byte for byte in range(256))
+
+_TEXT_KEYS: dict[str, Text] = {
+    "path": lambda entry: entry.path,
+    "name": lambda entry: entry.basename,
+    "ext": lambda entry: os.path.splitext(entry.basename)[1],
+    "user": _looked_up(lambda entry, status: USERS[status.st_uid]),
+    "group": _looked_up(lambda entry, status: GROUPS[status.st_gid]),
+}
+
+
+class SortKeys(msgspec.Struct, frozen=True):
+    """Computes the sort keys of entries; `top` limits the number of entries."""
+
+    key: Callable[[FindEntry], bytes]
+    top: int | None = None
+
+
+def ordered(order: Order) -> SortKeys:
+    """Return the object that computes the sort keys of an order."""
+    parts = [_key_part(field) for field in (*order.fields, "path")]
+    return SortKeys(lambda entry: b"".join([part(entry) for part in parts]), order.top)
+
+
+def _key_part(field: str) -> Callable[[FindEntry], bytes]:
+    name = field.removeprefix("-")
+    is_down = name != field
+    if name in FIELDS or name == "depth":
+        number = _number_key(name)
+        if is_down:
+            return lambda entry: (_OFFSET - number(entry)).to_bytes(_WIDTH, "big")
+        return lambda entry: (_OFFSET + number(entry)).to_bytes(_WIDTH, "big")
+    text = _TEXT_KEYS[name]
+    if is_down:
+        # In this order, a longer text must sort before its prefix. The terminator does not occur in
+        # the text, because no name contains NUL.
+        return lambda entry: text(entry).translate(_INVERTED) + b"\xff"
+    return lambda entry: text(entry) + b"\0"
+
+
+def _number_key(name: str) -> Callable[[FindEntry], int]:
+    if name == "depth":
+        return lambda entry: entry.depth
+    of = FIELDS[name]
+
+    def number(entry: FindEntry) -> int:
+        status = entry.look() if entry.st is None else entry.st
+        return 0 if status is False else of(status)
+
+    return number
+
+
 # ---- output --------------------------------------------------------------------------------------
 
 QUIT = -1
@@ -399,13 +459,6 @@ class LinkedFiles(msgspec.Struct, frozen=True, array_like=True, tag="i"):
     """Hard-linked files: the device, inode and blocks of each file."""
 
     files: tuple[tuple[int, int, int], ...]
-
-
-class SortKeys(msgspec.Struct, frozen=True):
-    """Computes the sort keys of entries; `top` limits the number of entries."""
-
-    key: Callable[[FindEntry], bytes]
-    top: int | None = None
 
 
 class FindOutput:

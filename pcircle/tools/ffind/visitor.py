@@ -4,7 +4,7 @@ Names that need no look-ups are evaluated by the item that reads their directory
 handed to other ranks. If the name of a directory suffices, the directory is evaluated before it is
 opened, so that a pruned directory is not opened. If its status is needed, it is opened first,
 because an open directory yields its status (`_enters`). With -depth it is evaluated when the walk
-leaves it.
+leaves it. Small directories that contain only files are processed in batches.
 """
 
 from __future__ import annotations
@@ -14,41 +14,64 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from pcircle.core.encoding import text_of
-from pcircle.fs.directories import CLOSED, HOLDER, Lease
+from pcircle.fs.directories import CLOSED, HOLDER, Lease, join_path
 from pcircle.fs.entry_errors import EntryError
-from pcircle.fs.open_flags import OPEN_DIRECTORY
-from pcircle.fs.scan import Block, encoded
+from pcircle.fs.scan import Block, DirectoryBatch, encoded
+from pcircle.fs.stats import CAPACITY, StatBlockError, StatusRow
 from pcircle.jobs.tree_task import TreeItem
 from pcircle.runtime import Context
-from pcircle.tools.ffind.eval.compiler import Filter
+from pcircle.tools.ffind.eval.bulk import DirectoryContext
+from pcircle.tools.ffind.eval.compiler import CompiledExpression, Filter
 from pcircle.tools.ffind.eval.entry import FindEntry, Test
-from pcircle.tools.ffind.eval.evaluator import depth_of
-from pcircle.tools.ffind.eval.small import SmallDirectoryEvaluator
+from pcircle.tools.ffind.eval.evaluator import Evaluator, chosen, depth_of
 from pcircle.walk.globs import descent
 from pcircle.walk.items import UNREACHED, DirectoryIdentity, handed_back, source_of
 from pcircle.walk.open_directory import ItemContext, Open
-from pcircle.walk.visitor import Names, Where
+from pcircle.walk.visitor import DirectoryScan, Names, Where
 
+if TYPE_CHECKING:
+    from pcircle.tools.ffind.plan import FindCounters
+    from pcircle.tools.ffind.task import FindTask
+
+_FEW = 256  # entries
+_ROOM = 8192  # entries of a batch if none is looked up
 _BROKEN = (errno.ENOENT, errno.ENOTDIR)
 _HERE = b"."
-_FEW = 256  # entries
-_DIRECTORY = OPEN_DIRECTORY | os.O_NONBLOCK
 
 
-class _OpenState:
+class _OpenState(msgspec.Struct):
     """The state of an open directory: its status, and whether it has been evaluated."""
 
-    __slots__ = ("is_done", "status")
-
-    def __init__(self, status: os.stat_result | None) -> None:
-        self.status = status
-        self.is_done = False
+    status: os.stat_result | None
+    is_done: bool = False
 
 
-class FindVisitor(SmallDirectoryEvaluator):
+class FindVisitor(Evaluator):
     """The visitor of a search."""
+
+    def __init__(self, task: FindTask, counters: FindCounters | None = None) -> None:
+        super().__init__(task, counters)
+        plan = self._of_kind["f"]
+        self._is_together = plan.test is None and not (self._enters and self._of_several.test)
+        # All names of a batch are looked up together unless filters may exclude some of them.
+        self._looks = plan.by_columns and not plan.filters
+        if self._deep or self._follows or self._counts or not (self._light or plan.by_columns):
+            return
+        room, keeps = _ROOM, False
+        if not self._is_together:
+            room, keeps = _FEW, True  # an action on one entry may change the next directory
+        elif plan.by_columns:
+            room, keeps = (2 * CAPACITY, False) if self._looks else (CAPACITY, True)
+        looks = self._is_together and self._looks
+        self.scan: DirectoryScan | None = DirectoryScan(
+            _FEW, room, looks, keeps, any_device=not self._enters
+        )
 
     # ---- names -----------------------------------------------------------------
 
@@ -64,13 +87,12 @@ class FindVisitor(SmallDirectoryEvaluator):
         if where.path == HOLDER:
             self._starts(where, names, fds[0])
             return
-        done = self._evaluate_names(where, names.links, "l", fds[0])
-        counters.links += done
-        counters.special += self._evaluate_names(where, names.specials, "", fds[0])
+        self._evaluate_and_count(where, names.links, "l", fds[0])
+        self._evaluate_and_count(where, names.specials, "", fds[0])
         files, batch_size = names.files, self._batch_size
         begun_s = time.monotonic()
         for at in range(0, len(files), batch_size):
-            counters.files += self._evaluate_names(where, files[at : at + batch_size], "f", fds[0])
+            self._evaluate_and_count(where, files[at : at + batch_size], "f", fds[0])
             enough = context.is_time_up(time.monotonic() - begun_s)
             if (enough or context.stopping) and at + batch_size < len(files):
                 remaining = files[at + batch_size :]
@@ -188,16 +210,9 @@ class FindVisitor(SmallDirectoryEvaluator):
         for kind, names in (("f", block.files), ("l", block.links), ("", block.specials)):
             if not names:
                 continue
-            count = len(names)
-            done = self._evaluate_names(opened, encoded(names), kind, fd)
-            counters.found += count
-            counters.sized += count
-            if kind == "f":
-                counters.files += done
-            elif kind == "l":
-                counters.links += done
-            else:
-                counters.special += done
+            counters.found += len(names)
+            counters.sized += len(names)
+            self._evaluate_and_count(opened, encoded(names), kind, fd)
         block.files, block.links, block.specials = [], [], []
 
     def _directories(self, opened: Open[int], block: Block, fd: int, *, at_bottom: bool) -> None:
@@ -383,6 +398,164 @@ class FindVisitor(SmallDirectoryEvaluator):
 
     def lost(self, opened: Open[int]) -> int:
         return 0
+
+    # ---- small directories that contain only files, in fewer steps -------------
+
+    def scan_of(self, above: Open[int]) -> DirectoryScan | None:
+        depth = depth_of(above.path) + 2  # the depth of the entries in the directories
+        if self.scan is None or self._halted() or (self._max is not None and depth > self._max):
+            return None
+        if not (self._is_together and self._of_kind["f"].by_columns):
+            return self.scan
+        if depth < self._min:
+            return msgspec.structs.replace(
+                self.scan, max_batch_entries=_ROOM, look_up=False, keep_open=False
+            )
+        # Slow look-ups overlap within one directory, so directories are not batched.
+        return None if self.task.stats.is_slow else self.scan
+
+    def process_directories(
+        self, above: Open[int], batch: DirectoryBatch, context: ItemContext[int]
+    ) -> list[bytes]:
+        if not self._is_together:
+            return self._one_by_one(above, batch)
+        if self._enters:
+            self._evaluate_own_entries(above, batch)
+        if depth_of(above.path) + 2 >= self._min:
+            self.counters.files -= self._files_together(above, batch)
+        return []
+
+    def _one_by_one(self, above: Open[int], batch: DirectoryBatch) -> list[bytes]:
+        """Process open directories entry by entry; return unprocessed directories."""
+        opened: Open[int] = Open(above.root, b"", 0, above, 0)
+        opened.leases = above.leases
+        count = len(batch.names)
+        # The status was read before the directory. Reading a directory may update its access time.
+        rows = list(batch.own.rows(count)) if self._enters else [None] * count
+        found = zip(batch.names, batch.fds, batch.ranges(), rows, strict=True)
+        for done, (name, fd, (begin, end), status) in enumerate(found):
+            if done and self._halted():
+                return batch.names[done:]
+            if not self._plain(above, opened, name, fd, batch.inside[begin:end], status):
+                batch.counts[done] = 0  # its entries are not evaluated
+        return []
+
+    def _evaluate_own_entries(self, above: Open[int], batch: DirectoryBatch) -> None:
+        """Evaluate directories that have been looked up, without their contents."""
+        plan, where = self._of_several, self._in(above, "d")
+        if where.depth < self._min or not batch.names:
+            return
+        left = batch.names
+        for choose in plan.filters:
+            left = choose(left, where.prefix)
+        remaining = set(left)
+        places = [place for place, name in enumerate(batch.names) if name in remaining]
+        self.task.stats.put(batch.own.data)
+        self._process_rows(places, plan, where, batch.names)
+
+    def _files_together(self, above: Open[int], batch: DirectoryBatch) -> int:
+        """Evaluate all files in directories; return the number that failed or vanished."""
+        where, plan = self._in(above, "f"), self._of_kind["f"]
+        where = msgspec.structs.replace(where, depth=where.depth + 1)
+        holders = [name + b"/" for name in batch.names]
+        if plan.end is not None and not plan.filters and not self._looks:
+            self._print_all(plan.end, where.prefix, holders, batch)
+            return 0
+        names, counts = batch.inside, batch.counts
+        if plan.filters:
+            names, counts = [], []
+            for holder, (begin, end) in zip(holders, batch.ranges(), strict=True):
+                left = batch.inside[begin:end]
+                for choose in plan.filters:
+                    left = choose(left, where.prefix + holder)
+                names += left
+                counts.append(len(left))
+        if self._looks:
+            self.task.stats.put(batch.table, batch.each_s)
+        elif plan.by_columns:
+            fds = list(chain.from_iterable(map(repeat, batch.fds, counts)))
+            try:
+                self.task.stats.look(fds, names)
+            except StatBlockError:  # evaluate names one by one to report each error
+                return self._files_apart(above, batch)
+        if names:
+            repeated = list(chain.from_iterable(map(repeat, holders, counts)))
+            self._process_rows(
+                range(len(names)), plan, msgspec.structs.replace(where, holders=repeated), names
+            )
+        return 0
+
+    def _print_all(
+        self, end: bytes, prefix: bytes, holders: Sequence[bytes], batch: DirectoryBatch
+    ) -> None:
+        """Print the paths of all files in directories."""
+        pieces: list[bytes] = []
+        for holder, text in zip(holders, batch.texts(), strict=True):
+            if text:
+                inside = prefix + holder
+                pieces += (inside, text[:-1].replace(b"\0", end + inside), end)
+        if pieces:
+            self.task.output.add(0, b"".join(pieces))
+
+    def _files_apart(self, above: Open[int], batch: DirectoryBatch) -> int:
+        lost = 0
+        opened: Open[int] = Open(above.root, b"", 0, above, 0)
+        for name, fd, (begin, end) in zip(batch.names, batch.fds, batch.ranges(), strict=True):
+            opened.path = join_path(above.path, name)
+            lost += end - begin - self._evaluate_names(opened, batch.inside[begin:end], "f", fd)
+        return lost
+
+    def _process_rows(
+        self,
+        places: Sequence[int],
+        plan: CompiledExpression,
+        where: DirectoryContext,
+        names: Sequence[bytes],
+    ) -> None:
+        """Process the names in these rows of the status table."""
+        places = chosen(plan, self.task.stats, places)
+        if not places:
+            return
+        if len(places) < len(names):
+            names = [names[place] for place in places]
+            if where.holders:
+                where = msgspec.structs.replace(
+                    where, holders=[where.holders[place] for place in places]
+                )
+        if plan.end is not None:
+            between = plan.end + where.prefix
+            text = where.prefix + between.join(where.inside(names)) + plan.end
+            self.task.output.add(0, text)
+        elif plan.counts:
+            self.counters.matched += len(names)
+        elif plan.bulk is not None:
+            self.task.output.add(0, plan.bulk.text(where, names, self.task.stats, places))
+
+    def _plain(
+        self,
+        above: Open[int],
+        opened: Open[int],
+        name: bytes,
+        fd: int,
+        files: list[bytes],
+        status: StatusRow | None,
+    ) -> bool:
+        """Process a directory of files; return whether its files were evaluated."""
+        opened.path = join_path(above.path, name)
+        if status is not None and depth_of(opened.path) >= self._min:
+            entry = self._entry_in(above, above.leases[0].fd, "d")
+            entry.begin(name)
+            entry.st = status
+            self._evaluate_one(entry)
+            self.counters.complaints += entry.bad
+            if entry.pruned:
+                return False
+        if self._halted():
+            return False
+        self.counters.files -= len(files) - (
+            self._evaluate_names(opened, files, "f", fd) if files else 0
+        )
+        return True
 
 
 def _emptied(block: Block) -> Block:
