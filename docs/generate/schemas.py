@@ -37,7 +37,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("fprof-stopped", "fprof --json of a run that was stopped", ["fprof"],
      "pcircle.tools.fprof.reports.report:StoppedReport", ""),
     ("fprof-diff", "fprof --diff --json", ["fprof"],
-     "pcircle.tools.fprof.profile.diffing:ProfileComparison", ""),
+     "pcircle.tools.fprof.profile.saved:ProfileComparison", ""),
     ("frm", "frm --json", ["frm"], "pcircle.cli.tree_program:TreeReport",
      "pcircle.ops.remove.plan:RemovalCounters"),
     ("ffind", "ffind --json", ["ffind"], "pcircle.cli.tree_program:TreeReport",
@@ -63,11 +63,11 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
 # Names that modules import only for type checkers.
 _FOR_TYPES = {
     "pcircle.tools.fprof.reports.report": {
-        "Sparse": "pcircle.tools.fprof.profile.inspecting",
-        "Compression": "pcircle.tools.fprof.profile.sampling",
-        "Blocks": "pcircle.tools.fprof.profile.inspecting",
-        "InInode": "pcircle.tools.fprof.profile.inspecting",
-        "DirectoryTree": "pcircle.tools.fprof.profile.tree",
+        "Sparse": "pcircle.tools.fprof.profile.examinations",
+        "Compression": "pcircle.tools.fprof.profile.examinations",
+        "Blocks": "pcircle.tools.fprof.profile.examinations",
+        "InInode": "pcircle.tools.fprof.profile.examinations",
+        "DirectoryTree": "pcircle.tools.fprof.reports.tree",
     }
 }
 

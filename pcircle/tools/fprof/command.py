@@ -1,30 +1,43 @@
-"""The program of fprof: interprets the options, runs the walk and returns the exit code."""
+"""The program of fprof: interprets the options, runs the walk, and writes the report."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from pcircle import __version__
+from pcircle.cli import console as base
 from pcircle.cli import json_output as jsonout
 from pcircle.cli.output import MessageStream
 from pcircle.cli.results import Results
 from pcircle.cli.tree_program import WalkProgram
 from pcircle.core.encoding import show
-from pcircle.core.errors import EntriesFailed, UsageError, require_type, worst
+from pcircle.core.errors import Defect, EntriesFailed, UsageError, require_type, worst
 from pcircle.core.writing import standard_error, standard_output
 from pcircle.fs.safe_open import any_link
 from pcircle.jobs.failures import LogFile, open_log
-from pcircle.runtime import Observer
-from pcircle.tools.fprof.console import ProfileConsole
+from pcircle.runtime import Observer, Outcome
 from pcircle.tools.fprof.options import PIECES, ProfileOptions
-from pcircle.tools.fprof.plan import ProfilePlan, resolve
+from pcircle.tools.fprof.plan import (
+    FileLines,
+    ProfilePlan,
+    ProfileResult,
+    ProfileTotals,
+    add_up,
+    index_of,
+    resolve,
+    totals,
+)
+from pcircle.tools.fprof.profile.model import Profile, unpack
 from pcircle.tools.fprof.reports.outputs import check_outputs, tell, write_outputs
-from pcircle.tools.fprof.reports.report import ProfileRun, make
+from pcircle.tools.fprof.reports.report import ProfileRun, make, stopped
+from pcircle.tools.fprof.reports.text import rank_table, summary
 from pcircle.tools.fprof.task import ProfileTask
 from pcircle.transport.launch import launched
 
@@ -32,6 +45,119 @@ if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
     from pcircle.jobs.tree_task import TreePlan
     from pcircle.walk.roots import Root
+
+
+class ProfileConsole(base.Console[ProfileResult]):
+    """Prints failures and progress, and writes all outputs at the end."""
+
+    tool = "fprof"
+    has_result = True
+
+    def __init__(
+        self,
+        plan: ProfilePlan,
+        options: ProfileOptions,
+        log: LogFile | None,
+        lists: Mapping[str, LogFile],
+    ) -> None:
+        super().__init__(options, log)
+        self._lists = lists
+        self._plan = plan
+        self._options = options
+
+    def counted(self, counts: tuple[int, ...]) -> ProfileTotals:
+        return totals(counts)
+
+    def remark(self, notice: object) -> Iterable[str]:
+        if isinstance(notice, FileLines):
+            where = f"list, {notice.kind}"
+            lines = self._fresh(where, notice.lines, self._plan.list_end)
+            self._write(self._lists[notice.kind], lines, where)
+            self._unlisted += notice.unlisted
+        return ()
+
+    def end(self, outcome: Outcome[ProfileResult]) -> tuple[int, list[str]]:
+        for kind, log in self._lists.items():
+            try:
+                log.close()
+            except OSError as error:
+                self._fail_log(f"list, {kind}", error)
+        return super().end(outcome)
+
+    def bytes_shown(self, now: base.JobCounters) -> int:
+        return now.bytes_done
+
+    def conclude(self, outcome: Outcome[ProfileResult]) -> int:
+        if self._plan.index is None:
+            return self._concluded(outcome)
+        from pcircle.tools.fprof.entries import clear
+
+        try:
+            return self._concluded(outcome)
+        finally:
+            clear(self._plan)
+
+    def _concluded(self, outcome: Outcome[ProfileResult]) -> int:
+        code, reasons = self.end(outcome)
+        total = add_up(outcome.counts)
+        profile = None if code else _profile_of(outcome)
+        if not code:
+            wrong = _account(total, profile)
+            if wrong is not None:
+                code = Defect.exit_code
+                reasons.append(wrong)
+        if total.troubles or self.log_failed:
+            code = worst((code, EntriesFailed.exit_code))
+        self.tell_failures()
+        self.tell_reasons(code, reasons)
+        run = ProfileRun(
+            exit_code=code,
+            elapsed_s=self.elapsed_s,
+            reasons=tuple(reasons),
+            failures=tuple(self.failures),
+            failures_omitted=self.failures_omitted,
+            reports=outcome.reports,
+            rank_summary=self.rank_summary(outcome),
+        )
+        if profile is None:
+            self.results.document(stopped([root.shown for root in self._plan.roots], run))
+            return worst((code, self.results.code))
+        report = make(profile, self._options, run)
+        place, save = self._plan.index, self._options.save
+        if place is not None and save is not None:
+            from pcircle.tools.fprof.entries import publish
+
+            write = partial(publish, self._plan, place, save, entry_count(profile))
+            self.results.write(index_of(save), write)
+        write_outputs(self._options, profile, report, run, self.results)
+        entries = report.counts.entries
+        table = rank_table(report.ranks, entries, self.stats) if self.stats else ""
+        if tables := self.rank_tables(report, entries, table):
+            self.note(tables.rstrip("\n"))
+        if self.verbose:
+            self.note(f"fprof: {summary(report)}")
+        return worst((code, self.results.code))
+
+
+def _profile_of(outcome: Outcome[ProfileResult]) -> Profile | None:
+    packed = b"" if outcome.result is None else outcome.result.profile
+    return unpack(packed) if packed else None
+
+
+def entry_count(profile: Profile) -> int:
+    """Return the number of entries in a profile."""
+    return sum(tally[0] for tally in profile.kinds.values())
+
+
+def _account(total: ProfileTotals, profile: Profile | None) -> str | None:
+    """Return a message if the counts of a successful job disagree, or None if they agree."""
+    profiled = 0 if profile is None else entry_count(profile)
+    examined = total.settled - total.failed
+    text = base.unsettled(total)
+    if not text and profiled != examined:
+        text = f"{examined} entries were examined, but {profiled} profiled"
+    return base.miscounted(text, total) if text else None
+
 
 # Modules that only some runs need are imported late, so that all other runs start faster.
 
@@ -166,13 +292,13 @@ def _diff(args: argparse.Namespace) -> int:
     ProfileOptions.refuse_others(args, "diff", "two saved profiles")
     if launched().rank:
         return 0
-    from pcircle.tools.fprof.profile import diffing, saved
+    from pcircle.tools.fprof.profile import saved
 
     if args.json is not None:
         jsonout.check(args.json)
     old, new = args.diff
-    found = diffing.compare(saved.read(old), saved.read(new), (old, new), __version__)
-    parts = None if args.quiet else lambda unicode: diffing.render(found)
+    found = saved.compare(saved.read(old), saved.read(new), (old, new), __version__)
+    parts = None if args.quiet else lambda unicode: saved.render_comparison(found)
     results = Results("fprof", args.json, MessageStream(standard_error()).line)
     tell(found, parts, results)
     return worst((found.exit_code, results.code))

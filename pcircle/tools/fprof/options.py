@@ -70,7 +70,7 @@ def _blocks(name: str, text: str) -> tuple[tuple[int, int], ...]:
 
 def _block(name: str, text: str) -> tuple[int, int]:
     """Parse a block size with an optional subblock size, such as 4M or 4M/8k."""
-    from pcircle.tools.fprof.profile.inspecting import is_unit, subblock_of
+    from pcircle.tools.fprof.profile.examinations import is_unit, subblock_of
 
     first, _, second = text.partition("/")
     block = size_of(name, first)
@@ -84,7 +84,7 @@ def _block(name: str, text: str) -> tuple[int, int]:
 
 
 def _in_inode(name: str, text: str) -> int:
-    from pcircle.tools.fprof.profile.inspecting import LARGEST_INODE_BYTES
+    from pcircle.tools.fprof.profile.examinations import LARGEST_INODE_BYTES
 
     size = size_of(name, text)
     if size > LARGEST_INODE_BYTES:

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
 from pcircle.core.errors import require_type
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
@@ -37,7 +39,7 @@ from pcircle.tools.fprof.plan import (
     wide,
 )
 from pcircle.tools.fprof.profile.collect import Collector
-from pcircle.tools.fprof.profile.groups import Claim, Inodes, unpack
+from pcircle.tools.fprof.profile.groups import Claim, unpack
 from pcircle.tools.fprof.profile.model import Profile, merge, pack
 from pcircle.tools.fprof.profile.model import unpack as unpacked
 from pcircle.tools.fprof.visitor import ProfileContext, ProfileVisitor
@@ -50,22 +52,19 @@ if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
     from pcircle.tools.fprof.entries import Entries, FileLists
     from pcircle.tools.fprof.plan import Sum
-    from pcircle.tools.fprof.profile.inspecting import FileExaminer
+    from pcircle.tools.fprof.profile.examinations import FileExaminer
     from pcircle.walk.open_directory import Open
 
 _MAX_NAMES = 1024  # names per item
 _NUL = b"\0"
 
 
-class _Waiting:
+class _Waiting(msgspec.Struct):
     """Listed names in one directory: those that count alone, and those with their subtrees."""
 
-    __slots__ = ("alone", "inside", "whole")
-
-    def __init__(self, inside: bytes) -> None:
-        self.inside = inside  # the prefix of the records of this directory
-        self.alone: list[bytes] = []
-        self.whole: list[bytes] = []
+    inside: bytes  # the prefix of the records of this directory
+    alone: list[bytes] = []
+    whole: list[bytes] = []
 
     def items(self, root: int, weight: float) -> Iterator[Mixed | Tree]:
         """Yield items for these names, and forget the names."""
@@ -126,7 +125,7 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
         self.max_threads: int = division.max_workers
         self.counters: Any = ProfileCounters(first=first is None)
         self._plan = plan
-        inodes: Inodes | None = None if first is None else first._collector.inodes
+        inodes = None if first is None else first._collector.inodes
         self._collector: Collector = Collector(plan.facets, plan.top, plan.edges, inodes)
         self._lists_of_files: FileLists | None = None
         if plan.lists:
@@ -135,7 +134,7 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
             self._lists_of_files = FileLists(plan.lists, plan.list_end, plan.roots)
         self._examiner: FileExaminer | None = None
         if {"sparse", "stripe", "compress"}.intersection(plan.facets):
-            from pcircle.tools.fprof.profile.inspecting import (
+            from pcircle.tools.fprof.profile.examinations import (
                 FileExaminer,  # most runs do not need it
             )
 

@@ -33,7 +33,7 @@ from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 if TYPE_CHECKING:
     from pcircle.jobs.action_log import ActionLog
     from pcircle.tools.fprof.entries import Entries, FileLists
-    from pcircle.tools.fprof.profile.inspecting import FileExaminer
+    from pcircle.tools.fprof.profile.examinations import FileExaminer
 
 NOTHING: Sum = (0, 0, 0)
 
@@ -116,7 +116,7 @@ class ProfileVisitor(Visitor[Sum]):
         counters = self._counters
         counters.scans_done += 1
         counters.directories += 1
-        self._collector.entered(status.st_size, status.st_blocks)
+        self._collector.add_others("directory", [status.st_size], [status.st_blocks])
 
     def _device_of(self, root: int) -> int:
         if root not in self._devices:
@@ -251,7 +251,7 @@ class ProfileVisitor(Visitor[Sum]):
         self._note(opened.root, opened.path, "read directory", error, context)
 
     def merge(self, a: Sum, b: Sum) -> Sum:
-        return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+        return added(a, b)
 
     # ---- names -----------------------------------------------------------------
 

@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from pcircle.tools.fprof.profile.groups import Claim, Inodes, home_of, unpack
+from pcircle.fs.registry import FirstNames
+from pcircle.tools.fprof.profile.groups import Claim, home_of, unpack
 from tests import counts, strace
 from tests.conftest import SOAK
 from tests.tools.fcp.running import ONE, TWO, Launcher, clean_environment, command, launchers
@@ -102,12 +103,12 @@ def claim(inode: int, links: int = 2) -> Claim:
 
 @pytest.mark.parametrize("most", [3, 1000])
 def test_spilled_inodes_are_still_known(most: int) -> None:
-    inodes = Inodes(most)
-    assert all(inodes.is_first(claim(number, 3)) for number in range(100))
-    assert not any(inodes.is_first(claim(number, 3)) for number in range(0, 100, 3))
-    assert not any(inodes.is_first(claim(number, 3)) for number in range(100))
+    inodes = FirstNames(most)
+    assert all(inodes.is_first((1, number), 3) for number in range(100))
+    assert not any(inodes.is_first((1, number), 3) for number in range(0, 100, 3))
+    assert not any(inodes.is_first((1, number), 3) for number in range(100))
     # All three names of these were found, so they need not be remembered.
-    assert all(inodes.is_first(claim(number, 3)) for number in range(0, 100, 3))
+    assert all(inodes.is_first((1, number), 3) for number in range(0, 100, 3))
     inodes.close()
 
 

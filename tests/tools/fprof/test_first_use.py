@@ -64,7 +64,7 @@ def test_a_plain_walk_imports_only_required_modules(run: Run, place: bytes) -> N
         "sqlite3",
         "csv",
         "xxhash",
-        "pcircle.tools.fprof.reports.page",
+        "pcircle.tools.fprof.reports.charts",
     }
     assert loaded & unneeded == set()
 

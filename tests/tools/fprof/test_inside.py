@@ -11,8 +11,7 @@ from importlib.util import find_spec
 import pytest
 
 from pcircle.fs.attributes.lustre import Component, Composite, Stripes
-from pcircle.tools.fprof.profile.inspecting import NO_LAYOUT, describe
-from pcircle.tools.fprof.profile.sampling import PIECE_BYTES, _drawn
+from pcircle.tools.fprof.profile.examinations import NO_LAYOUT, PIECE_BYTES, _drawn, describe
 from tests.fusefs.fixture import Mount
 from tests.fusefs.layouts import EOF, MDT, NAME, Entry, Md, pack_composite
 from tests.tools.fcp.running import ONE, TWO, Launcher, without_rights

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from pcircle.tools.fprof.profile import model as profiles
 from pcircle.tools.fprof.profile.collect import FACETS, Collector, FileBatch, extension_of
-from pcircle.tools.fprof.profile.model import DirectoryRow, Profile, merge
+from pcircle.tools.fprof.profile.model import (
+    Best,
+    DirectoryRow,
+    Profile,
+    Sums,
+    by_number,
+    by_sense,
+    merge,
+)
 from pcircle.tools.fprof.profile.sizes import (
     RELATIVE_ERROR,
     bin_of,
@@ -24,7 +32,6 @@ from pcircle.tools.fprof.profile.sizes import (
     rebin,
     standard_edges,
 )
-from pcircle.tools.fprof.profile.tables import Best, Sums, by_number, by_sense
 
 sizes = st.one_of(
     st.integers(0, 300),

@@ -21,8 +21,9 @@ import msgspec
 
 from pcircle.core.units import DAY_S
 from pcircle.fs.directories import join_path
+from pcircle.fs.registry import FirstNames
 from pcircle.fs.stats import Stats
-from pcircle.tools.fprof.profile.groups import Claim, Inodes
+from pcircle.tools.fprof.profile.groups import Claim
 from pcircle.tools.fprof.profile.model import (
     DEEPEST,
     DIRECTORY_LISTS,
@@ -31,12 +32,16 @@ from pcircle.tools.fprof.profile.model import (
     LONGEST_EXTENSION,
     MAX_EXTENSIONS,
     MAX_OWNERS,
+    Best,
     DirectoryRow,
     FileRow,
     Profile,
+    Sums,
+    add_to,
+    by_number,
+    by_sense,
 )
 from pcircle.tools.fprof.profile.sizes import SizeCounts, bin_of, octave_of
-from pcircle.tools.fprof.profile.tables import Best, Sums, add_to, by_number, by_sense
 
 FACETS = ("age", "blocks", "dirsize", "depth", "ext", "group", "owner", "top", "tree")
 """The sums that are computed only on request."""
@@ -51,6 +56,7 @@ SPECIALS = {
 LONGEST_PATH_BYTES = 1024  # in the lists of thousands of directories that form the tree
 _LONGEST_LISTED_BYTES = 4096  # in top lists
 _MAX_DAYS = 16_384
+_MAX_AT_HAND = 100_000  # inodes in memory, about 20 MB
 _FIRST_DAY, _LAST_DAY = -25_567, 73_049  # the first day of 1900 and a day of 2170
 
 
@@ -141,13 +147,13 @@ class Collector:
         facets: Iterable[str],
         top: int,
         edges: tuple[int, ...] = (),
-        inodes: Inodes | None = None,
+        inodes: FirstNames | None = None,
     ) -> None:
         self.profile: Profile = Profile(
             taken_s=int(time.time()), facets=tuple(sorted(facets)), roots=()
         )
         self.profile.top = top
-        self.inodes: Inodes = inodes or Inodes()
+        self.inodes: FirstNames = inodes or FirstNames(_MAX_AT_HAND)
         self._max_days = _MAX_DAYS
         self._facets = frozenset(facets)
         self._sizes = SizeCounts(edges, units="blocks" in self._facets)
@@ -200,10 +206,7 @@ class Collector:
         sizes = files.sizes
         total = sum(sizes)
         self._sizes.add(sizes)
-        tally = self._kinds["file"]
-        tally[0] += len(sizes)
-        tally[1] += total
-        tally[2] += SECTOR_BYTES * sum(files.blocks)
+        add_to(self._kinds["file"], (len(sizes), total, SECTOR_BYTES * sum(files.blocks)))
         for add in self._more:
             add(files)
         if files.have_single_names():
@@ -262,7 +265,7 @@ class Collector:
 
     def claim(self, claim: Claim) -> None:
         """Register a name of a hard-linked file; its home calls this method."""
-        if self.inodes.is_first(claim):
+        if self.inodes.is_first((claim.volume, claim.inode), claim.links):
             self.profile.names[1] += 1
             self.once(claim, 1)
 
@@ -342,19 +345,13 @@ class Collector:
     def _tally(
         table: dict[int, list[int]], key: int, number: int, size: int, allocated: int
     ) -> None:
-        tally = table.setdefault(key, [0, 0, 0])
-        tally[0] += number
-        tally[1] += size
-        tally[2] += allocated
+        add_to(table.setdefault(key, [0, 0, 0]), (number, size, allocated))
 
     # ---- other entries ---------------------------------------------------------
 
     def add_others(self, kind: str, sizes: Sequence[int], blocks: Sequence[int]) -> None:
         """Add links, special files or directories."""
-        tally = self._kinds[kind]
-        tally[0] += len(sizes)
-        tally[1] += sum(sizes)
-        tally[2] += SECTOR_BYTES * sum(blocks)
+        add_to(self._kinds[kind], (len(sizes), sum(sizes), SECTOR_BYTES * sum(blocks)))
 
     def specials(self, modes: Iterable[int]) -> None:
         """Count special files by kind; `add_others` adds their bytes."""
@@ -362,13 +359,6 @@ class Collector:
         for mode in modes:
             kind = SPECIALS.get(stat.S_IFMT(mode), "other")
             counted[kind] = [counted.get(kind, [0])[0] + 1]
-
-    def entered(self, size: int, blocks: int) -> None:
-        """Add the entry of a directory to the sums by kind."""
-        tally = self._kinds["directory"]
-        tally[0] += 1
-        tally[1] += size
-        tally[2] += SECTOR_BYTES * blocks
 
     def directories(
         self,
@@ -386,9 +376,7 @@ class Collector:
         """
         if "dirsize" in self._facets:
             for number, times in Counter(counts).items():
-                tally = self.profile.directory_sizes.setdefault(bin_of(number), [0, 0])
-                tally[0] += times
-                tally[1] += number * times
+                self._add_directory_size(number, times)
         first = prefix + min(names)
         places: set[int] = set()
         for name, best, _ in self._ranked:
@@ -408,10 +396,13 @@ class Collector:
     def directory(self, row: DirectoryRow) -> None:
         """Add a directory whose contents have all been added."""
         if "dirsize" in self._facets:
-            tally = self.profile.directory_sizes.setdefault(bin_of(row.own_entries), [0, 0])
-            tally[0] += 1
-            tally[1] += row.own_entries
+            self._add_directory_size(row.own_entries, 1)
         self._rank(row)
+
+    def _add_directory_size(self, number: int, times: int) -> None:
+        """Add directories that contain this number of entries."""
+        tally = self.profile.directory_sizes.setdefault(bin_of(number), [0, 0])
+        add_to(tally, (times, number * times))
 
     def _rank(self, row: DirectoryRow) -> None:
         for name, best, number in self._ranked:

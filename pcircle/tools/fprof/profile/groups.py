@@ -20,11 +20,8 @@ from pcircle.core.encoding import show
 from pcircle.core.units import DAY_S
 from pcircle.fs import registry
 from pcircle.fs.attributes.owners import find_group_name, find_user_name
-from pcircle.fs.registry import FirstNames
 from pcircle.tools.fprof.profile.model import DEEPEST, DirectoryRow, FileRow, Profile
 from pcircle.tools.fprof.profile.sizes import bin_of, edge_of, rebin
-
-MAX_AT_HAND = 100_000  # about 20 MB
 
 _PACKED = struct.Struct("=QQIQQIIq")
 
@@ -57,24 +54,6 @@ def unpack(packed: bytes) -> Iterator[Claim]:
 def home_of(claim: Claim, size: int) -> int:
     """Return the rank that registers the inode of a claim."""
     return registry.home_of((claim.volume, claim.inode), size)
-
-
-class Inodes:
-    """The inodes whose home is this rank, shared by its threads.
-
-    Methods raise StoppedEarly if temporary space is exhausted.
-    """
-
-    def __init__(self, most: int = MAX_AT_HAND) -> None:
-        self._firsts = FirstNames(most)
-
-    def is_first(self, claim: Claim) -> bool:
-        """Return whether this is the first name of its file to be found."""
-        return self._firsts.is_first((claim.volume, claim.inode), claim.links)
-
-    def close(self) -> None:
-        """Release the temporary space."""
-        self._firsts.close()
 
 
 AGES_DAYS = (1, 7, 30, 90, 180, 365, 730, 1825, 3650)

@@ -1,10 +1,18 @@
-"""The profile of a tree, and its encoding as bytes.
+"""The profile of a tree, its tables of bounded size, and its encoding as bytes.
 
 Profiles can be merged, and every report can be made from a profile. It consists of sums, histograms
-of fine resolution (`pcircle.tools.fprof.profile.sizes`), bounded tables
-(`pcircle.tools.fprof.profile.tables`) and a sample. Its size is bounded, whatever the number of
-entries in the tree. Merging is exactly associative and commutative, so the result depends neither
-on which rank saw an entry nor on the order of merges.
+of fine resolution (`pcircle.tools.fprof.profile.sizes`), bounded tables and a sample. Its size is
+bounded, whatever the number of entries in the tree. Merging is exactly associative and commutative,
+so the result depends neither on which rank saw an entry nor on the order of merges.
+
+Two ranks that see the same files in different orders must keep the same rows. Each table therefore
+defines a total order. A top list keeps its first rows in that order. A table of sums keeps its
+first keys, and adds up all other keys as "other". A dropped row is preceded by enough rows to fill
+the table. Later additions can replace these only with rows that precede them. So the dropped row
+could not have been in the final table, and no row that belongs there is lost. Tables of both types
+can therefore be merged exactly, in any order. The price is that a table of sums chooses keys
+regardless of their sums. The limits are therefore far higher than the numbers of keys in real
+trees, and the least informative keys are dropped first.
 
 In counts of files, a hard-linked file counts under each of its names. Its bytes count only once. By
 size, age and owner, which are properties of the inode, they count under the first name that is
@@ -20,12 +28,113 @@ rare, the encoder looks for them only if plain encoding fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from pcircle.tools.fprof.profile import tables
+from pcircle.core.errors import require_type
+
+K = TypeVar("K")
+Row = TypeVar("Row")
+RowKey: TypeAlias = tuple[int | bytes, ...]
+KeyRank: TypeAlias = int | tuple[int | str, ...]
+
+OTHER_WIDTH = 3
+
+
+class Best(Generic[Row]):
+    """The first `most` rows in the order of `key`.
+
+    The first part of a key is the number by which rows are ranked. Rows whose number exceeds
+    `floor` are never kept, so callers need not create them.
+    """
+
+    def __init__(self, most: int, key: Callable[[Row], RowKey]) -> None:
+        self.floor: float = float("inf") if most else float("-inf")
+        self._most = most
+        self._key = key
+        self._last: RowKey = ()
+        self._rows: list[Row] = []
+
+    def passes_by(self, bounds: RowKey) -> bool:
+        """Return whether rows with the number `floor` are dropped unless they precede `bounds`."""
+        return bool(self._last) and bounds > self._last[1 : 1 + len(bounds)]
+
+    def add(self, row: Row) -> None:
+        """Add a row."""
+        self._rows.append(row)
+        if len(self._rows) >= 2 * self._most + 16:
+            self._cut()
+
+    def update(self, rows: Iterable[Row]) -> None:
+        """Add rows."""
+        for row in rows:
+            self.add(row)
+
+    def rows(self) -> list[Row]:
+        """Return the rows in order."""
+        self._cut()
+        return self._rows
+
+    def _cut(self) -> None:
+        self._rows.sort(key=self._key)
+        del self._rows[self._most :]
+        if self._most and len(self._rows) == self._most:
+            self._last = self._key(self._rows[-1])
+            self.floor = require_type(int, self._last[0])
+
+
+class Sums(Generic[K]):
+    """Tallies of the first `most` keys in the order of `rank`, and of all other keys together."""
+
+    def __init__(self, most: int, rank: Callable[[K], KeyRank]) -> None:
+        self.tallies: dict[K, list[int]] = {}
+        self.other: list[int] = [0] * OTHER_WIDTH
+        self._most = most
+        self._rank = rank
+
+    def add(self, key: K, number: int, size_bytes: int, allocated_bytes: int) -> None:
+        """Add numbers to the tally of a key; negative numbers undo earlier additions."""
+        tally = self.tallies.get(key)
+        if tally is None:
+            if len(self.tallies) >= 2 * self._most:
+                self.cut()
+            self.tallies[key] = [number, size_bytes, allocated_bytes]
+        else:
+            tally[0] += number
+            tally[1] += size_bytes
+            tally[2] += allocated_bytes
+
+    def cut(self) -> None:
+        """Add the tallies of keys beyond the limit to `other`."""
+        if len(self.tallies) > self._most:
+            for key in sorted(self.tallies, key=self._rank)[self._most :]:
+                add_to(self.other, self.tallies.pop(key))
+
+
+def add_to(tally: list[int], more: Iterable[int]) -> None:
+    """Add a tally to another tally."""
+    for place, amount in enumerate(more):
+        tally[place] += amount
+
+
+def by_number(key: int) -> int:
+    """Return the sort key of an owner or group: system accounts are kept first."""
+    return key
+
+
+def by_sense(extension: str) -> tuple[bool, int, str]:
+    """Return the sort key of an extension: short ones without digits are kept first."""
+    return any(map(str.isdigit, extension)), len(extension), extension
+
+
+def by_length(layout: str) -> tuple[int, str]:
+    """Return the sort key of a layout: the shortest descriptions are kept first."""
+    return len(layout), layout
+
+
+# ---- the profile ---------------------------------------------------------------------------------
 
 KINDS = ("file", "directory", "link", "special")
 MAX_OWNERS = 16_384
@@ -134,10 +243,10 @@ class Profile(msgspec.Struct, kw_only=True):
 _SUMMED_TABLES = ("ages", "age_sizes", "depths", "directory_sizes", "sizes", "kinds", "specials")
 _SUMMED_LISTS = ("names", "sparse", "unit_counts")
 _BOUNDED: tuple[tuple[str, int, Callable[[Any], Any]], ...] = (
-    ("owners", MAX_OWNERS, tables.by_number),
-    ("groups", MAX_OWNERS, tables.by_number),
-    ("extensions", MAX_EXTENSIONS, tables.by_sense),
-    ("stripes", MAX_LAYOUTS, tables.by_length),
+    ("owners", MAX_OWNERS, by_number),
+    ("groups", MAX_OWNERS, by_number),
+    ("extensions", MAX_EXTENSIONS, by_sense),
+    ("stripes", MAX_LAYOUTS, by_length),
 )
 
 
@@ -232,24 +341,20 @@ def _by_lot(piece: SamplePiece) -> tuple[int, int, int]:
     return piece.lot, piece.raw_bytes, piece.packed_bytes
 
 
-def _first(
-    most: int, order: Callable[[tables.Row], tables.RowKey], *lists: list[tables.Row]
-) -> list[tables.Row]:
-    best = tables.Best(most, order)
+def _first(most: int, order: Callable[[Row], RowKey], *lists: list[Row]) -> list[Row]:
+    best = Best(most, order)
     for rows in lists:
         best.update(rows)
     return best.rows()
 
 
-def _summed(
-    a: dict[tables.K, list[int]], b: dict[tables.K, list[int]]
-) -> dict[tables.K, list[int]]:
+def _summed(a: dict[K, list[int]], b: dict[K, list[int]]) -> dict[K, list[int]]:
     """Add the tallies of the smaller table to the larger one, and return the latter."""
     if len(a) < len(b):
         a, b = b, a
     for key, tally in b.items():
         if key in a:
-            tables.add_to(a[key], tally)
+            add_to(a[key], tally)
         else:
             a[key] = tally
     return a
@@ -258,10 +363,10 @@ def _summed(
 def _merge_bounded(
     merged: Profile, a: Profile, b: Profile, name: str, most: int, rank: Callable[[Any], Any]
 ) -> None:
-    table: tables.Sums[Any] = tables.Sums(most, rank)
+    table: Sums[Any] = Sums(most, rank)
     table.tallies = _summed(getattr(a, name), getattr(b, name))
     for other in (getattr(a, f"other_{name}"), getattr(b, f"other_{name}")):
-        tables.add_to(table.other, other)
+        add_to(table.other, other)
     table.cut()
     setattr(merged, name, table.tallies)
     setattr(merged, f"other_{name}", table.other)

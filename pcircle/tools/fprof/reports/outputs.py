@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TextIO
 
@@ -15,6 +17,7 @@ from pcircle.cli.output import Terminal, terminal_of
 from pcircle.cli.results import Results
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
+from pcircle.fs.safe_open import make_directory
 from pcircle.tools.fprof.options import ProfileOptions
 from pcircle.tools.fprof.plan import index_of
 from pcircle.tools.fprof.profile.model import Profile
@@ -51,20 +54,18 @@ def _writers(
         stored = msgspec.structs.replace(profile, edges=(), edge_tallies=[])
         yield options.save, partial(saved.write, stored, options.save)
     if options.csv is not None:
-        from pcircle.tools.fprof.reports import csvout
-
-        yield options.csv, partial(csvout.write, report, options.csv)
+        yield options.csv, partial(_write_csv, report, options.csv)
     if options.html is not None:
-        from pcircle.tools.fprof.reports import page
+        from pcircle.tools.fprof.reports import charts
 
         top = len(report.top.largest) if report.top else 0
-        whole = make(profile, page.page_options(top), run)
-        yield options.html, partial(page.write, profile, whole, options.html)
+        whole = make(profile, charts.page_options(top), run)
+        yield options.html, partial(charts.write_page, profile, whole, options.html)
     if options.plot is not None:
-        from pcircle.tools.fprof.reports import page, plot
+        from pcircle.tools.fprof.reports import charts
 
-        whole = make(profile, page.page_options(0), run)
-        yield options.plot, partial(plot.write, whole, page.heat_of(profile), options.plot)
+        whole = make(profile, charts.page_options(0), run)
+        yield options.plot, partial(charts.write_plot, profile, whole, options.plot)
 
 
 def _with_tree(
@@ -94,6 +95,56 @@ def _supports_unicode(stream: TextIO | None) -> bool:
     return encoding.lower().replace("-", "") == "utf8"
 
 
+# ---- tables as CSV files, for spreadsheets and scripts -------------------------------------------
+
+
+class Special(msgspec.Struct, frozen=True):
+    """The number of special files of one kind."""
+
+    kind: str
+    number: int
+
+
+def _write_csv(report: ProfileReport, directory: str) -> None:
+    """Write a file for each table of the report; raise OSError if that fails."""
+    import csv
+
+    for name, rows in _tables(report):
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        path = os.path.join(directory, f"{name}.csv")
+        jsonout.put(text.getvalue().encode(), path)
+
+
+def _tables(report: ProfileReport) -> Iterator[tuple[str, list[dict[str, object]]]]:
+    """Yield each table that is not empty: its name, and its rows as dictionaries."""
+    counts = msgspec.structs.asdict(report.counts)
+    kinds = ("files", "directories", "links", "special", "total")
+    yield "counts", [{"kind": kind, **msgspec.structs.asdict(counts[kind])} for kind in kinds]
+    found: list[tuple[str, Sequence[msgspec.Struct]]] = [("sizes", report.sizes.bins)]
+    if report.tree is not None:
+        found.append(("tree", report.tree.directories))
+    found += [(f"by-{dimension}", groups) for dimension, groups in (report.by or {}).items()]
+    if report.top is not None:
+        found += [
+            (f"top-{name}", rows) for name, rows in msgspec.structs.asdict(report.top).items()
+        ]
+    specials = [Special(kind, number) for kind, number in report.counts.specials.items()]
+    found += [
+        ("specials", specials),
+        ("blocks", report.blocks or ()),
+        ("stripes", report.stripes or ()),
+    ]
+    single = ("data_in_inode", "sparse", "compression")
+    found += [(name, (row,)) for name in single if (row := getattr(report, name)) is not None]
+    found += [("failures", report.failures)]
+    for name, rows in found:
+        if rows:
+            yield name.replace("_", "-"), list(map(msgspec.structs.asdict, rows))
+
+
 # ---- checks --------------------------------------------------------------------------------------
 
 
@@ -105,9 +156,7 @@ def check_outputs(options: ProfileOptions) -> None:
 
         pictures.check(options.plot)
     if options.csv is not None:
-        from pcircle.tools.fprof.reports import csvout
-
-        csvout.check(options.csv)
+        _check_directory(options.csv)
 
 
 def _check_files(options: ProfileOptions) -> None:
@@ -129,3 +178,16 @@ def _check_files(options: ProfileOptions) -> None:
         other = option_by_path.setdefault(os.path.realpath(where), option)
         if other != option and not where.startswith("/dev/"):
             raise UsageError(f"--{other} and --{option} cannot both write to '{shown}'")
+
+
+def _check_directory(directory: str) -> None:
+    """Create the directory if it is missing; raise UsageError if files cannot be created in it."""
+    if directory == "-":
+        raise UsageError("--csv: '-' is not supported: specify a directory, or ./- for this name")
+    try:
+        make_directory(os.fsencode(directory), option=True)
+        problem = "" if os.access(directory, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise UsageError(f"--csv: cannot write to '{show(os.fsencode(directory))}': {problem}")

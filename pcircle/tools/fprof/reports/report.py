@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle import __version__
-from pcircle.cli.report import RankSummary, ToolReport
+from pcircle.cli.console import rank_share
+from pcircle.cli.report import RankShare, RankSummary, ToolReport
 from pcircle.core.encoding import show
 from pcircle.jobs.failures import FailedEntry
 from pcircle.runtime import RankReport
 from pcircle.tools.fprof.options import Bins, ReportOptions
+from pcircle.tools.fprof.plan import totals
 from pcircle.tools.fprof.profile.groups import (
     DirectorySize,
     Group,
@@ -33,12 +35,10 @@ from pcircle.tools.fprof.profile.sizes import (
     rebin,
     standard_edges,
 )
-from pcircle.tools.fprof.reports.balance import RankWork, rank_work
 
 if TYPE_CHECKING:
-    from pcircle.tools.fprof.profile.inspecting import Blocks, InInode, Sparse
-    from pcircle.tools.fprof.profile.sampling import Compression
-    from pcircle.tools.fprof.profile.tree import DirectoryTree
+    from pcircle.tools.fprof.profile.examinations import Blocks, Compression, InInode, Sparse
+    from pcircle.tools.fprof.reports.tree import DirectoryTree
 
 
 SCHEMA = 1
@@ -100,6 +100,21 @@ class SizeDistribution(msgspec.Struct, frozen=True):
     largest: int
     bins: tuple[Bin, ...]
     exact: bool
+
+
+class RankWork(RankShare, frozen=True, kw_only=True):
+    """The work of one rank.
+
+    `threads` is the number of workers at the end. Their time in seconds is divided into
+    `readdir_s`, `stat_s`, `adding_s` (all other work) and `idle_s`. `protocol_s` is the processor
+    time of the engine thread.
+    """
+
+    readdir_s: float
+    stat_s: float
+    adding_s: float
+    protocol_s: float
+    idle_s: float
 
 
 class ProfileReport(ToolReport, frozen=True, kw_only=True):
@@ -221,7 +236,7 @@ def make(profile: Profile, options: ReportOptions, run: ProfileRun) -> ProfileRe
     """Return the report of a profile."""
     counts = counts_of(profile)
     widest = profile.wide[0] if profile.wide else None
-    report = ProfileReport(
+    return ProfileReport(
         schema=SCHEMA,
         tool="fprof",
         version=__version__,
@@ -238,10 +253,23 @@ def make(profile: Profile, options: ReportOptions, run: ProfileRun) -> ProfileRe
         reasons=run.reasons,
         failures=run.failures,
         failures_omitted=run.failures_omitted,
-        ranks=tuple(map(rank_work, run.reports)),
+        ranks=tuple(map(_rank_work, run.reports)),
         rank_summary=run.rank_summary,
+        **_details(profile, options),
     )
-    return _with_storage(_with_details(report, profile, options), profile, options)
+
+
+def _rank_work(report: RankReport) -> RankWork:
+    """Return the work of a rank from its report."""
+    counts = totals(report.counts)
+    return RankWork(
+        **msgspec.structs.asdict(rank_share(report, counts.settled, counts.bytes)),
+        readdir_s=counts.readdir_us / 1e6,
+        stat_s=counts.stat_us / 1e6,
+        adding_s=counts.adding_us / 1e6,
+        protocol_s=counts.protocol_us / 1e6,
+        idle_s=counts.idle_us / 1e6,
+    )
 
 
 def _by(profile: Profile, options: ReportOptions) -> dict[str, tuple[Group, ...]]:
@@ -251,32 +279,25 @@ def _by(profile: Profile, options: ReportOptions) -> dict[str, tuple[Group, ...]
     return by
 
 
-def _with_storage(report: ProfileReport, profile: Profile, options: ReportOptions) -> ProfileReport:
-    """Return the report with the space that the files would take elsewhere."""
-    if not options.blocks and options.in_inode is None:
-        return report
-    from pcircle.tools.fprof.profile.inspecting import blocks_of, in_inode
-
-    inode = None if options.in_inode is None else in_inode(profile, options.in_inode)
-    blocks = blocks_of(profile, options.blocks, inode) or None
-    return msgspec.structs.replace(report, blocks=blocks, data_in_inode=inode)
-
-
-def _with_details(report: ProfileReport, profile: Profile, options: ReportOptions) -> ProfileReport:
-    """Return the report with the directories and the findings in files that were requested."""
-    change = msgspec.structs.replace
+def _details(profile: Profile, options: ReportOptions) -> dict[str, Any]:
+    """Return the requested directories, findings in files, and space that files take elsewhere."""
+    found: dict[str, Any] = {}
     if options.levels is not None:
-        from pcircle.tools.fprof.profile.tree import tree_of
+        from pcircle.tools.fprof.reports.tree import tree_of
 
-        report = change(report, tree=tree_of(profile, options.levels))
-    if options.sparse:
-        from pcircle.tools.fprof.profile.inspecting import Sparse
-
-        report = change(report, sparse=Sparse(*profile.sparse))
+        found["tree"] = tree_of(profile, options.levels)
     if options.stripe:
-        report = change(report, stripes=groups(profile, "stripe"))
-    if options.pieces:
-        from pcircle.tools.fprof.profile.sampling import compression_of
+        found["stripes"] = groups(profile, "stripe")
+    if not (options.sparse or options.pieces or options.blocks or options.in_inode is not None):
+        return found
+    from pcircle.tools.fprof.profile import examinations
 
-        report = change(report, compression=compression_of(profile))
-    return report
+    if options.sparse:
+        found["sparse"] = examinations.Sparse(*profile.sparse)
+    if options.pieces:
+        found["compression"] = examinations.compression_of(profile)
+    inode = None
+    if options.in_inode is not None:
+        inode = found["data_in_inode"] = examinations.in_inode(profile, options.in_inode)
+    found["blocks"] = examinations.blocks_of(profile, options.blocks, inode) or None
+    return found

@@ -9,11 +9,10 @@ from pcircle.cli import listing
 from pcircle.core.units import format_count, format_duration, format_rates, format_size, plural
 
 if TYPE_CHECKING:
+    from pcircle.tools.fprof.profile.examinations import Blocks, Compression, InInode, Sparse
     from pcircle.tools.fprof.profile.groups import Group, Top
-    from pcircle.tools.fprof.profile.inspecting import Blocks, InInode, Sparse
-    from pcircle.tools.fprof.profile.sampling import Compression
-    from pcircle.tools.fprof.profile.tree import DirectoryTree
-    from pcircle.tools.fprof.reports.report import Amount, ProfileReport, SizeDistribution
+    from pcircle.tools.fprof.reports.report import Amount, ProfileReport, RankWork, SizeDistribution
+    from pcircle.tools.fprof.reports.tree import DirectoryTree
 
 _ROWS = 20  # maximum rows of a table
 _TITLES = {
@@ -303,3 +302,35 @@ def summary(report: ProfileReport) -> str:
     entries = plural(report.counts.entries, "entry", "entries")
     took = f"in {format_duration(report.elapsed_s)}"
     return f"profiled {entries} {took}: {format_rates(0, report.entries_per_s)}".removesuffix(": ")
+
+
+def rank_table(ranks: Sequence[RankWork], entries: int, stats: int) -> str:
+    """Return a table of the work of all ranks, with more columns if `stats` is above 1."""
+    header = ["rank", "node", "entries", "share", "threads", "steals", "messages", "sent"]
+    header += ["readdir", "stat", "adding", "idle", "protocol"]
+    rows = []
+    for rank in ranks:
+        part = rank.entries / entries if entries else 0.0
+        row = [
+            str(rank.rank),
+            str(rank.node),
+            format_count(rank.entries),
+            f"{part:.0%}",
+            str(rank.threads),
+            f"{rank.steals_got}/{rank.steals_asked}",
+            format_count(rank.messages),
+            format_size(rank.message_bytes),
+        ]
+        times = (rank.readdir_s, rank.stat_s, rank.adding_s, rank.idle_s, rank.protocol_s)
+        row += [f"{time_s:.2f} s" for time_s in times]
+        if stats > 1:
+            row += [
+                format_count(rank.items),
+                format_count(rank.spilled_items),
+                f"{rank.cpu_s:.2f} s",
+                format_size(rank.peak_rss_bytes),
+            ]
+        rows.append(row)
+    if stats > 1:
+        header += ["items", "spilled", "cpu", "peak memory"]
+    return listing.render(rows, align="r" * len(header), header=header)

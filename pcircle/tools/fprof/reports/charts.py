@@ -1,19 +1,27 @@
-"""The HTML page of a profile: charts, a treemap, and the numbers behind them.
+"""The charts of a profile: an HTML page with the numbers behind them, and a picture.
 
 The page (from the template `page.html`) contains the report as JSON, in the format of `--json`, and
 the data behind its charts: the directory tree, files by age and size, and messages between ranks.
 It loads no other resources, and its content security policy forbids loading any, so it can be
 mailed and archived. Names are passed as data, so the browser never parses them as HTML.
+
+The picture of `--plot` shows files and bytes by size, cumulative shares, and bytes by age and size.
+Drawing it requires matplotlib (see `pcircle.cli.pictures`). The page requires no package and shows
+more.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from importlib.resources import files
+from itertools import accumulate
+from typing import Any
 
 import msgspec
 
 from pcircle.cli import json_output as jsonout
+from pcircle.cli import pictures
 from pcircle.core.encoding import show
 from pcircle.core.units import DAY_S, format_size
 from pcircle.tools.fprof.options import DIMENSIONS, Bins, ReportOptions
@@ -70,7 +78,7 @@ def page_options(top: int) -> ReportOptions:
     return ReportOptions(bins=Bins("log2"), by=DIMENSIONS, top=top or 10, everything=True)
 
 
-def write(profile: Profile, report: ProfileReport, path: str) -> None:
+def write_page(profile: Profile, report: ProfileReport, path: str) -> None:
     """Write the page, replacing any existing file.
 
     The report must have been made with `page_options`.
@@ -140,3 +148,56 @@ def _sent(report: ProfileReport) -> tuple[tuple[int, ...], ...]:
         for sent in rank.sent:
             matrix[rank.rank][sent.rank] = sent.messages
     return tuple(map(tuple, matrix))
+
+
+_SIZE_INCHES = (11, 8)
+_BLUE, _ORANGE = "#2a6fc9", "#c2571a"
+
+
+def write_plot(profile: Profile, report: ProfileReport, path: str) -> None:
+    """Draw the picture into a file; raise OSError if the file cannot be written."""
+    figure = pictures.new_figure(_SIZE_INCHES)
+    figure.suptitle(", ".join(report.roots), parse_math=False)
+    (number, size), (sums, ages) = figure.subplots(2, 2)
+    bins = report.sizes.bins
+    labels = [
+        format_size(size_bin.up_to) if size_bin.up_to is not None else "larger" for size_bin in bins
+    ]
+    _draw_bars(number, labels, [size_bin.number_share for size_bin in bins], "files by size")
+    _draw_bars(size, labels, [size_bin.bytes_share for size_bin in bins], "bytes by size of file")
+    _draw_sums(sums, labels, report)
+    _draw_heat(ages, heat_of(profile))
+    pictures.save(figure, path)
+
+
+def _draw_ticks(axes: Any, labels: list[str]) -> None:
+    every = max(1, -(-len(labels) // 9))
+    axes.set_xticks(range(0, len(labels), every), labels[::every], rotation=30, ha="right")
+
+
+def _draw_bars(axes: Any, labels: list[str], shares: list[float], title: str) -> None:
+    axes.bar(range(len(shares)), [100 * share for share in shares], color=_BLUE)
+    axes.set_title(title)
+    axes.set_ylabel("%")
+    _draw_ticks(axes, labels)
+
+
+def _draw_sums(axes: Any, labels: list[str], report: ProfileReport) -> None:
+    bins = report.sizes.bins
+    for name, color, shares in (
+        ("of the files", _BLUE, [size_bin.number_share for size_bin in bins]),
+        ("of the bytes", _ORANGE, [size_bin.bytes_share for size_bin in bins]),
+    ):
+        axes.plot([100 * size_bin for size_bin in accumulate(shares)], color=color, label=name)
+    axes.set_title("share in files up to this size")
+    axes.set_ylabel("%")
+    axes.legend()
+    _draw_ticks(axes, labels)
+
+
+def _draw_heat(axes: Any, heat: Heat) -> None:
+    cells = [[math.log1p(value) for value in row] for row in heat.bytes]
+    axes.imshow(cells, aspect="auto", cmap="Blues")
+    axes.set_yticks(range(len(heat.ages)), heat.ages)
+    axes.set_title("bytes by age and size (logarithmic)")
+    _draw_ticks(axes, list(heat.sizes))
