@@ -13,15 +13,14 @@ from pcircle.ops.digest import digests  # noqa: E402
 from pcircle.runtime import task  # noqa: E402
 from pcircle.runtime.summary import Summary  # noqa: E402
 from pcircle.tools.fprof.profile import examinations  # noqa: E402
-from pcircle.tools.fprof.reports import report, tree  # noqa: E402
+from pcircle.tools.fprof.reports import report  # noqa: E402
 
 # Names that these modules import only for type checkers.
 task.Summary = Summary  # type: ignore[attr-defined]
 digests.ReadableBuffer = bytes  # type: ignore[attr-defined]
-for module in (examinations, tree):
-    vars(report).update(
-        {name: kind for name, kind in vars(module).items() if isinstance(kind, type)}
-    )
+vars(report).update(
+    {name: kind for name, kind in vars(examinations).items() if isinstance(kind, type)}
+)
 
 project = "pcircle"
 author = "The pcircle authors"

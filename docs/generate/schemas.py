@@ -67,7 +67,6 @@ _FOR_TYPES = {
         "Compression": "pcircle.tools.fprof.profile.examinations",
         "Blocks": "pcircle.tools.fprof.profile.examinations",
         "InInode": "pcircle.tools.fprof.profile.examinations",
-        "DirectoryTree": "pcircle.tools.fprof.reports.tree",
     }
 }
 

@@ -44,7 +44,7 @@ from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
     from pcircle.jobs.tree_task import TreeItem
-    from pcircle.tools.ffind.task import FindTask
+    from pcircle.tools.ffind.eval.actions import SearchTask
 
 _LIVE = frozenset(
     (
@@ -249,7 +249,7 @@ class IndexSearcher(Evaluator):
 
     _entry: _KnownEntry
 
-    def __init__(self, task: FindTask, source: SearchedIndex) -> None:
+    def __init__(self, task: SearchTask, source: SearchedIndex) -> None:
         super().__init__(task)
         self._stats = self._columns = _KnownColumns()
         self._prefetch = self._rows = _KnownRows()

@@ -18,7 +18,7 @@ import msgspec
 
 from pcircle.cli.inputs import open_input
 from pcircle.core.encoding import show
-from pcircle.core.errors import UsageError, require_type
+from pcircle.core.errors import UsageError
 from pcircle.fs.directories import (
     Directories,
     bases,
@@ -29,17 +29,12 @@ from pcircle.fs.directories import (
 from pcircle.fs.sorting import pieces
 from pcircle.fs.stats import Stats
 from pcircle.jobs.action_log import ActionLines
-from pcircle.jobs.change_task import ChangeCounters, ChangeTask
 from pcircle.jobs.failures import Failure
-from pcircle.jobs.plan_file import entry as line_of_entry
-from pcircle.jobs.plan_file import mark_of
 from pcircle.jobs.tree_task import TreeItem, WalkPhase
 from pcircle.runtime import Context, PartedTask
-from pcircle.tools.ffind.eval.actions import FindActions
+from pcircle.tools.ffind.eval.actions import FindActions, SearchHalt, SearchTask
 from pcircle.tools.ffind.eval.checks import EvaluationContext
 from pcircle.tools.ffind.eval.commands import Commands
-from pcircle.tools.ffind.eval.compiler import reads_links, tests_access_time
-from pcircle.tools.ffind.eval.entry import FindEntry
 from pcircle.tools.ffind.eval.evaluator import StatPrefetch
 from pcircle.tools.ffind.eval.output import (
     FindOutput,
@@ -49,8 +44,7 @@ from pcircle.tools.ffind.eval.output import (
     ordered,
 )
 from pcircle.tools.ffind.index_search import IndexSearcher
-from pcircle.tools.ffind.language.nodes import ExpressionNode
-from pcircle.tools.ffind.plan import FindCounters, FindPlan, Sections
+from pcircle.tools.ffind.plan import FindCounters, Sections
 from pcircle.tools.ffind.visitor import FindVisitor
 from pcircle.walk.items import Accesses, Batch, Portion, Tree
 from pcircle.walk.roots import Root
@@ -108,10 +102,6 @@ class SearchEnd(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     """Finish the work of a rank, because the search is complete."""
 
 
-class SearchHalt(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """Skip the remaining work, because the search has ended early."""
-
-
 class _Ending(msgspec.Struct):
     """The result of the walk while ranks are finishing their work."""
 
@@ -119,7 +109,7 @@ class _Ending(msgspec.Struct):
 
 
 class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
-    ChangeTask,
+    SearchTask,
     PartedTask[
         Tree
         | Batch
@@ -133,12 +123,7 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
         dict[int, int],
     ],
 ):
-    """The search task of one rank or thread.
-
-    `context` is the context of the current item. Two fields are valid only for the first thread of
-    a rank: `halted` is set if the search has ended on this rank, and `sent_halt` if the other ranks
-    have been notified.
-    """
+    """The search task of one rank or thread."""
 
     tool = "ffind"
     doing = "look up"
@@ -147,7 +132,6 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
     visitor_type: ClassVar[type[FindVisitor]] = FindVisitor
     max_threads: int
     threads: int | None
-    plan: FindPlan
     first: FindTask | None
 
     def begin(self) -> None:
@@ -159,14 +143,14 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
         self.halted = False
         self.sent_halt = False
         order = plan.order
-        self.output: FindOutput = FindOutput(None if order is None else ordered(order))
-        self.commands: Commands = Commands(self.output.add, plan.directory, dry=plan.dry)
+        self.output = FindOutput(None if order is None else ordered(order))
+        self.commands = Commands(self.output.add, plan.directory, dry=plan.dry)
         if plan.alone:
             self.max_threads = 1
-        self.evaluation: EvaluationContext = EvaluationContext(
+        self.evaluation = EvaluationContext(
             plan.now_ns, plan.midnight_ns, plan.wide, plan.settings.follow
         )
-        self.context: Context[TreeItem] | None = None
+        self.context = None
         # Helpers overlap the look-ups of one thread. If that is too slow, further threads start.
         number = 0 if self.first is None else len(self.first.parts)
         helpers = _HELPERS if number < _WITH_HELPERS else _FEW_HELPERS
@@ -174,18 +158,13 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
             helpers = max(1, min(helpers, plan.threads))
         if self.turns is not None:  # each thread has one look-up in progress
             helpers = 1
-        self.stats: Stats = Stats(helpers)
-        self.prefetch: StatPrefetch = StatPrefetch(helpers, follow=plan.settings.follow == "L")
+        self.stats = Stats(helpers)
+        self.prefetch = StatPrefetch(helpers, follow=plan.settings.follow == "L")
         self.output.flush = self.flush
-        self.actions: FindActions = FindActions(self)
+        self.actions = FindActions(self)
         self.searcher: IndexSearcher | None = (
             None if plan.index is None else IndexSearcher(self, plan.index)
         )
-
-    @property
-    def rank_part(self) -> FindTask:
-        """Return the task of the rank's first thread."""
-        return self if self.first is None else self.first
 
     def reach(self, *, is_first: bool) -> Directories:
         plan = self.plan
@@ -216,76 +195,6 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
     @property
     def tests_access_times(self) -> bool:
         return self.updates_directories or self.updates_links
-
-    @property
-    def updates_directories(self) -> bool:
-        """Return whether tests use access times of directories; the walk updates these times."""
-        return any(tests_access_time(node, "d") for node in self._expressions)
-
-    @property
-    def updates_links(self) -> bool:
-        """Return whether tests use access times of links that other tests may update."""
-        expressions = self._expressions
-        return any(tests_access_time(node, "l") for node in expressions) and any(
-            map(reads_links, expressions)
-        )
-
-    @property
-    def _expressions(self) -> list[ExpressionNode]:
-        plan = self.plan
-        return [plan.expression] if plan.exclude is None else [plan.expression, plan.exclude]
-
-    def flush(self, *, all_: bool = False) -> None:
-        """Send the pending output."""
-        if self.context is not None:
-            for notice in self.output.take(all_=all_):
-                self.context.note([notice])
-
-    def halt(self, context: Context[Any]) -> None:
-        """Notify all other ranks if the search has ended on this rank."""
-        first = self.rank_part
-        if first.halted and not first.sent_halt:
-            first.sent_halt = True
-            for rank in range(self.plan.ranks):
-                if rank != self.rank:
-                    context.post(rank, [SearchHalt()])
-
-    # ---- callbacks of actions --------------------------------------------------
-
-    def removed(self, counters: ChangeCounters) -> int:
-        return require_type(FindCounters, counters).matched
-
-    def due_once(self) -> None:
-        """Wait until a change is permitted."""
-        context = self.context
-        self.due(1, (lambda: False) if context is None else context.is_stopping)
-
-    def deleted(self, entry: FindEntry) -> None:
-        """Record the removal of an entry."""
-        self.counters.deleted += 1
-        if entry.kind == "d":
-            self.directories.forget(entry.root, entry.below)
-        if self.action_log is not None:
-            self.action_log.done("delete", entry.root, entry.below, entry.kind)
-
-    def planned(self, entry: FindEntry) -> bool:
-        """Plan a removal; return False for the plan file and its parent directories.
-
-        Raise OSError if the entry cannot be looked up.
-        """
-        status = os.stat(entry.name, dir_fd=entry.fd, follow_symlinks=False)
-        if self._of_plan and self._identify(status) in self._of_plan:
-            return False
-        if self.action_log is not None:
-            self.action_log.planned(line_of_entry(entry.root, entry.below, mark_of(status)))
-            if self.action_log.is_full and self.context is not None:
-                self.action_log.tell(self.context)
-        return True
-
-    def listed(self, entry: FindEntry) -> None:
-        """Add an entry to the output of --list-out."""
-        if self.action_log is not None:
-            self.action_log.done("find", entry.root, entry.below, entry.letter())
 
     # ---- items -----------------------------------------------------------------
 

@@ -36,8 +36,8 @@ from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Where
 
 if TYPE_CHECKING:
+    from pcircle.tools.ffind.eval.actions import SearchTask
     from pcircle.tools.ffind.plan import FindCounters
-    from pcircle.tools.ffind.task import FindTask
 
 _FEW = 256  # entries
 _ROOM = 8192  # entries of a batch if none is looked up
@@ -55,7 +55,7 @@ class _OpenState(msgspec.Struct):
 class FindVisitor(Evaluator):
     """The visitor of a search."""
 
-    def __init__(self, task: FindTask, counters: FindCounters | None = None) -> None:
+    def __init__(self, task: SearchTask, counters: FindCounters | None = None) -> None:
         super().__init__(task, counters)
         plan = self._of_kind["f"]
         self._is_together = plan.test is None and not (self._enters and self._of_several.test)

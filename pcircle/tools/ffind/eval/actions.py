@@ -1,4 +1,4 @@
-"""The actions of an expression as functions of an entry."""
+"""The actions of an expression as functions of an entry, and the search task that they use."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
+
+import msgspec
 
 from pcircle.core.encoding import show
-from pcircle.tools.ffind.eval.bulk import BulkFormat, bulk_of
-from pcircle.tools.ffind.eval.compiler import needs_status
+from pcircle.core.errors import require_type
+from pcircle.fs.stats import Stats
+from pcircle.jobs.change_task import ChangeCounters, ChangeTask
+from pcircle.jobs.plan_file import entry as line_of_entry
+from pcircle.jobs.plan_file import mark_of
+from pcircle.jobs.tree_task import TreeItem
+from pcircle.runtime import Context
+from pcircle.tools.ffind.eval.bulk import BulkFormat, Prefetch, bulk_of
+from pcircle.tools.ffind.eval.checks import EvaluationContext
+from pcircle.tools.ffind.eval.commands import Commands
+from pcircle.tools.ffind.eval.compiler import needs_status, reads_links, tests_access_time
 from pcircle.tools.ffind.eval.entry import FindEntry, StopSearch, Test
-from pcircle.tools.ffind.eval.output import QUIT, csv_line, json_line, long_line, printf
+from pcircle.tools.ffind.eval.output import QUIT, FindOutput, csv_line, json_line, long_line, printf
 from pcircle.tools.ffind.language.nodes import ExpressionNode
-
-if TYPE_CHECKING:
-    from pcircle.tools.ffind.task import FindTask
+from pcircle.tools.ffind.plan import FindCounters, FindPlan
 
 
 class FindActions:
@@ -26,7 +35,7 @@ class FindActions:
     set, paths are quoted so that they are safe on a terminal.
     """
 
-    def __init__(self, task: FindTask) -> None:
+    def __init__(self, task: SearchTask) -> None:
         plan = task.plan
         self.quoted: bool = plan.quoted
         self._task = task
@@ -63,7 +72,7 @@ class FindActions:
             return self._command(node, bool(args[0]), args[1:])
         kinds: dict[str, Callable[[], Test]] = {
             "delete": self._delete,
-            "prune": lambda: prune,
+            "prune": lambda: _prune,
             "quit": lambda: self._quit,
             "exists": lambda: self._exists,
             "count": lambda: self._count,
@@ -205,8 +214,7 @@ def _of_known(write: Test) -> Test:
     return run
 
 
-def prune(entry: FindEntry) -> bool:
-    """Exclude the contents of a directory from the search; the action itself is true."""
+def _prune(entry: FindEntry) -> bool:
     entry.pruned = True
     return True
 
@@ -232,3 +240,130 @@ def _remove(entry: FindEntry) -> None:
         if error.errno != errno.EISDIR or entry.kind:
             raise
         os.rmdir(entry.name, dir_fd=entry.fd)
+
+
+class CountingActions:
+    """Replaces actions with functions that only count removals."""
+
+    def __init__(self, counters: FindCounters) -> None:
+        self._counters = counters
+
+    def action(self, node: ExpressionNode) -> Test:
+        """Return the function of an action."""
+        if node.name == "delete":
+            return self._delete
+        if node.name == "prune":
+            return _prune
+        return lambda entry: True
+
+    def bulk(self, node: ExpressionNode) -> None:
+        """Return None: no text is formatted."""
+
+    def _delete(self, entry: FindEntry) -> bool:
+        self._counters.matched += 1
+        return True
+
+
+# ---- search task ---------------------------------------------------------------------------------
+
+
+class SearchHalt(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+    """Skip the remaining work, because the search has ended early."""
+
+
+class SearchTask(ChangeTask):
+    """The state of one rank or thread in a search, without the walk.
+
+    `context` is the context of the current item. Two fields are valid only for the first thread of
+    a rank: `halted` is set if the search has ended on this rank, and `sent_halt` if the other ranks
+    have been notified.
+    """
+
+    plan: FindPlan
+    first: SearchTask | None
+    output: FindOutput
+    commands: Commands
+    actions: FindActions
+    evaluation: EvaluationContext
+    stats: Stats
+    prefetch: Prefetch
+    context: Context[TreeItem] | None
+    halted: bool
+    sent_halt: bool
+    _identify: Callable[[os.stat_result], tuple[int, int]]
+    _of_plan: set[tuple[int, int]]
+
+    @property
+    def rank_part(self) -> SearchTask:
+        """Return the task of the rank's first thread."""
+        return self if self.first is None else self.first
+
+    @property
+    def updates_directories(self) -> bool:
+        """Return whether tests use access times of directories; the walk updates these times."""
+        return any(tests_access_time(node, "d") for node in self._expressions)
+
+    @property
+    def updates_links(self) -> bool:
+        """Return whether tests use access times of links that other tests may update."""
+        expressions = self._expressions
+        return any(tests_access_time(node, "l") for node in expressions) and any(
+            map(reads_links, expressions)
+        )
+
+    @property
+    def _expressions(self) -> list[ExpressionNode]:
+        plan = self.plan
+        return [plan.expression] if plan.exclude is None else [plan.expression, plan.exclude]
+
+    def flush(self, *, all_: bool = False) -> None:
+        """Send the pending output."""
+        if self.context is not None:
+            for notice in self.output.take(all_=all_):
+                self.context.note([notice])
+
+    def halt(self, context: Context[Any]) -> None:
+        """Notify all other ranks if the search has ended on this rank."""
+        first = self.rank_part
+        if first.halted and not first.sent_halt:
+            first.sent_halt = True
+            for rank in range(self.plan.ranks):
+                if rank != self.rank:
+                    context.post(rank, [SearchHalt()])
+
+    # ---- callbacks of actions --------------------------------------------------
+
+    def removed(self, counters: ChangeCounters) -> int:
+        return require_type(FindCounters, counters).matched
+
+    def due_once(self) -> None:
+        """Wait until a change is permitted."""
+        context = self.context
+        self.due(1, (lambda: False) if context is None else context.is_stopping)
+
+    def deleted(self, entry: FindEntry) -> None:
+        """Record the removal of an entry."""
+        self.counters.deleted += 1
+        if entry.kind == "d":
+            self.directories.forget(entry.root, entry.below)
+        if self.action_log is not None:
+            self.action_log.done("delete", entry.root, entry.below, entry.kind)
+
+    def planned(self, entry: FindEntry) -> bool:
+        """Plan a removal; return False for the plan file and its parent directories.
+
+        Raise OSError if the entry cannot be looked up.
+        """
+        status = os.stat(entry.name, dir_fd=entry.fd, follow_symlinks=False)
+        if self._of_plan and self._identify(status) in self._of_plan:
+            return False
+        if self.action_log is not None:
+            self.action_log.planned(line_of_entry(entry.root, entry.below, mark_of(status)))
+            if self.action_log.is_full and self.context is not None:
+                self.action_log.tell(self.context)
+        return True
+
+    def listed(self, entry: FindEntry) -> None:
+        """Add an entry to the output of --list-out."""
+        if self.action_log is not None:
+            self.action_log.done("find", entry.root, entry.below, entry.letter())

@@ -25,7 +25,7 @@ from pcircle.tools.ffind.eval.checks import (
     limits_ns,
     permitted,
 )
-from pcircle.tools.ffind.eval.entry import TIMES
+from pcircle.tools.ffind.eval.entry import TIMES, Status
 from pcircle.tools.ffind.eval.output import GROUPS, MODES, USERS, WITH_NS, time_text
 from pcircle.tools.ffind.language.formats import FormatPiece, parse_format
 from pcircle.tools.ffind.language.nodes import ExpressionNode, compared
@@ -37,6 +37,16 @@ class StatusColumns(Protocol):
     def look(self, directory_fd: int, names: Sequence[bytes], /) -> None: ...
     def column(self, name: str, start: int, stop: int, /) -> list[int]: ...
     def times_ns(self, name: str, start: int, stop: int, /) -> list[int]: ...
+
+
+class Prefetch(Protocol):
+    """Looks up names before they are evaluated, as `StatPrefetch` does."""
+
+    @property
+    def is_known(self) -> bool: ...
+    def look(self, directory_fd: int, names: Sequence[bytes], /) -> Sequence[Status | None]: ...
+    def done(self, count: int, /) -> None: ...
+    def close(self) -> None: ...
 
 
 # ---- tests ---------------------------------------------------------------------------------------

@@ -11,28 +11,24 @@ import errno
 import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
 
 from pcircle.fs.stats import CAPACITY, StatBlockError
 from pcircle.jobs.failures import failure_of
 from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.runtime import Context
 from pcircle.threads.overlap import Overlap
-from pcircle.tools.ffind.eval.actions import prune
-from pcircle.tools.ffind.eval.bulk import BulkFormat, DirectoryContext, StatusColumns
+from pcircle.tools.ffind.eval.actions import CountingActions, SearchTask
+from pcircle.tools.ffind.eval.bulk import BulkFormat, DirectoryContext, Prefetch, StatusColumns
 from pcircle.tools.ffind.eval.compiler import (
     CompiledExpression,
     compiled,
     function,
 )
-from pcircle.tools.ffind.eval.entry import CountedEntry, FindEntry, Status, StopSearch, Test
+from pcircle.tools.ffind.eval.entry import CountedEntry, FindEntry, StopSearch, Test
 from pcircle.tools.ffind.language.nodes import ExpressionNode, walk
 from pcircle.tools.ffind.plan import FindCounters
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
-
-if TYPE_CHECKING:
-    from pcircle.tools.ffind.task import FindTask
 
 _FIRST = 8  # names on which the time of a look-up is measured
 _UNSEEN = 16  # blocks between two measurements of how many names pass the columns
@@ -41,16 +37,6 @@ _PRUNE = ExpressionNode("prune")
 _SLOW_S = 200e-6  # a look-up that takes longer is worth prefetching
 _PROBE_PERIOD = 16  # prefetches between two timed look-ups
 _WORTH_IT = 4  # names; for fewer names waking threads costs more than it saves
-
-
-class Prefetch(Protocol):
-    """Looks up names before they are evaluated, as `StatPrefetch` does."""
-
-    @property
-    def is_known(self) -> bool: ...
-    def look(self, directory_fd: int, names: Sequence[bytes], /) -> Sequence[Status | None]: ...
-    def done(self, count: int, /) -> None: ...
-    def close(self) -> None: ...
 
 
 class StatPrefetch:
@@ -110,11 +96,11 @@ class StatPrefetch:
 class Evaluator(EntryVisitor):
     """Evaluates names and entries of a walk or an index."""
 
-    task: FindTask
+    task: SearchTask
     counters: FindCounters
     _context: Context[TreeItem]  # of the current item
 
-    def __init__(self, task: FindTask, counters: FindCounters | None = None) -> None:
+    def __init__(self, task: SearchTask, counters: FindCounters | None = None) -> None:
         """Compile the expression; if `counters` is given, only count entries to be removed."""
         super().__init__(task, counters)
         plan = task.plan
@@ -127,7 +113,7 @@ class Evaluator(EntryVisitor):
         self._min, self._max = settings.min_depth, settings.max_depth
         self._follows = settings.follow == "L"
         self._silent = settings.silent_race
-        actions = task.actions if counters is None else CountingActions(self)
+        actions = task.actions if counters is None else CountingActions(self.counters)
         node = plan.expression
         self._excludes: Test | None = None
         if plan.exclude is not None:
@@ -397,28 +383,6 @@ class Evaluator(EntryVisitor):
             self.counters.failed += 1
         else:
             self.counters.vanished += 1
-
-
-class CountingActions:
-    """Replaces actions with functions that only count removals."""
-
-    def __init__(self, finder: Evaluator) -> None:
-        self._finder = finder
-
-    def action(self, node: ExpressionNode) -> Test:
-        """Return the function of an action."""
-        if node.name == "delete":
-            return self._delete
-        if node.name == "prune":
-            return prune
-        return lambda entry: True
-
-    def bulk(self, node: ExpressionNode) -> None:
-        """Return None: no text is formatted."""
-
-    def _delete(self, entry: FindEntry) -> bool:
-        self._finder.counters.matched += 1
-        return True
 
 
 def chosen(plan: CompiledExpression, stats: StatusColumns, places: Sequence[int]) -> Sequence[int]:

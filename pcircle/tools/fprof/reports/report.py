@@ -18,6 +18,7 @@ from pcircle.tools.fprof.options import Bins, ReportOptions
 from pcircle.tools.fprof.plan import totals
 from pcircle.tools.fprof.profile.groups import (
     DirectorySize,
+    DirectoryTree,
     Group,
     Top,
     directory_of,
@@ -26,6 +27,7 @@ from pcircle.tools.fprof.profile.groups import (
     moment,
     share,
     top_of,
+    tree_of,
 )
 from pcircle.tools.fprof.profile.model import Profile
 from pcircle.tools.fprof.profile.sizes import (
@@ -38,7 +40,6 @@ from pcircle.tools.fprof.profile.sizes import (
 
 if TYPE_CHECKING:
     from pcircle.tools.fprof.profile.examinations import Blocks, Compression, InInode, Sparse
-    from pcircle.tools.fprof.reports.tree import DirectoryTree
 
 
 SCHEMA = 1
@@ -283,8 +284,6 @@ def _details(profile: Profile, options: ReportOptions) -> dict[str, Any]:
     """Return the requested directories, findings in files, and space that files take elsewhere."""
     found: dict[str, Any] = {}
     if options.levels is not None:
-        from pcircle.tools.fprof.reports.tree import tree_of
-
         found["tree"] = tree_of(profile, options.levels)
     if options.stripe:
         found["stripes"] = groups(profile, "stripe")

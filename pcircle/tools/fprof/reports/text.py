@@ -10,9 +10,8 @@ from pcircle.core.units import format_count, format_duration, format_rates, form
 
 if TYPE_CHECKING:
     from pcircle.tools.fprof.profile.examinations import Blocks, Compression, InInode, Sparse
-    from pcircle.tools.fprof.profile.groups import Group, Top
+    from pcircle.tools.fprof.profile.groups import DirectoryTree, Group, Top
     from pcircle.tools.fprof.reports.report import Amount, ProfileReport, RankWork, SizeDistribution
-    from pcircle.tools.fprof.reports.tree import DirectoryTree
 
 _ROWS = 20  # maximum rows of a table
 _TITLES = {

@@ -1,17 +1,16 @@
-"""The largest directories: a list down to a depth (``-d``), and a tree fitted to a terminal.
+"""The largest directories as a tree, fitted to a terminal.
 
 A profile lists the 4,096 largest directories, by their size including subdirectories
 (`profile.model`). A directory is at least as large as each subdirectory. The first n directories
 therefore form a tree without gaps, and no omitted directory is larger than the last of them. The
 output is therefore exact for any n.
 
-The tree on a terminal has as many rows as fit below the standard parts of the report. A directory
-shares a row with its subdirectory if that contains all its bytes.
+The tree has as many rows as fit below the standard parts of the report. A directory shares a row
+with its subdirectory if that contains all its bytes.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -20,77 +19,9 @@ from pcircle.cli import listing
 from pcircle.cli.output import Terminal
 from pcircle.core.encoding import show
 from pcircle.core.units import format_count, format_size, plural
-from pcircle.tools.fprof.profile.groups import share, shown_path
+from pcircle.tools.fprof.profile.groups import below_of, share
 from pcircle.tools.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, Profile
 from pcircle.tools.fprof.reports.text import bar
-
-Key = tuple[int, bytes]
-
-
-class Branch(msgspec.Struct, frozen=True):
-    """A directory `depth` levels below its PATH, with the sums of all its contents.
-
-    `share` is the directory's fraction of all bytes.
-    """
-
-    path: str
-    depth: int
-    entries: int
-    bytes: int
-    share: float
-
-
-class DirectoryTree(msgspec.Struct, frozen=True):
-    """Directories, each followed by its subdirectories in descending order of size.
-
-    If the tree is not `complete`, each omitted directory contains at most `omitted_bytes`.
-    """
-
-    directories: tuple[Branch, ...]
-    complete: bool
-    omitted_bytes: int
-
-
-def tree_of(profile: Profile, levels: range) -> DirectoryTree:
-    """Return the directories of these levels below their PATHs."""
-    rows = [row for row in profile.weights if row.depth < levels.stop]
-    total = sum(row.size_bytes for row in profile.weights if not row.path)
-    found = [
-        Branch(
-            shown_path(profile.roots, row.root, row.path),
-            row.depth,
-            row.entries,
-            row.size_bytes,
-            share(row.size_bytes, total),
-        )
-        for row in _in_order(rows)
-        if row.depth in levels
-    ]
-    weights = profile.weights
-    complete = len(weights) < MAX_DIRECTORIES
-    return DirectoryTree(tuple(found), complete, 0 if complete else weights[-1].size_bytes)
-
-
-def _below_of(rows: Sequence[DirectoryRow]) -> dict[Key | None, list[DirectoryRow]]:
-    """Group directories by their parent, in the given order. The parent of a root is None."""
-    below: defaultdict[Key | None, list[DirectoryRow]] = defaultdict(list)
-    for row in rows:
-        above = (row.root, row.path.rpartition(b"/")[0]) if row.path else None
-        below[above].append(row)
-    return below
-
-
-def _in_order(rows: Sequence[DirectoryRow]) -> Iterator[DirectoryRow]:
-    """Yield each directory before its subdirectories; omit directories without a listed parent."""
-    below = _below_of(rows)
-    waiting = below[None][::-1]
-    while waiting:
-        row = waiting.pop()
-        yield row
-        waiting += below.get((row.root, row.path), [])[::-1]
-
-
-# ---- the tree on a terminal ----------------------------------------------------------------------
 
 FEWEST_ROWS = 9  # even if the first rows scroll out of view
 _ENTRIES_FROM_COLUMNS = 60  # narrower terminals show only sizes and names
@@ -168,7 +99,7 @@ def _without_least(rows: list[_Row]) -> _Row:
 
 def _grown(profile: Profile, rows: Sequence[DirectoryRow], *, full: bool) -> list[_Row]:
     """Return rows for directories, and for the files directly in them if these are large."""
-    below = _below_of(rows)
+    below = below_of(rows)
     least = rows[-1].size_bytes if rows and full else 0
 
     def made(directory: DirectoryRow) -> _Row:
