@@ -52,7 +52,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("fbench", "fbench --json", [], "pcircle.tools.fbench.report:BenchReport", ""),
     ("scale", "pcircle scale --json", [],
      "pcircle.tools.scale.command:ScaleDocument", ""),
-    ("doctor", "pcircle doctor --json", [], "pcircle.tools.doctor.report:DoctorReport", ""),
+    ("doctor", "pcircle doctor --json", [], "pcircle.tools.doctor.command:DoctorReport", ""),
     ("action", "A line of --json-lines", [], "pcircle.jobs.action_log:Action", ""),
     ("error", "A line of --error-log", [], "pcircle.jobs.failures:LogLine", ""),
     ("copy-error", "A line of --error-log of fcp and fmirror", [],

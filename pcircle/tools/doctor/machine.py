@@ -1,22 +1,29 @@
-"""Facts about this host and this process: versions, cores, memory, limits and control groups."""
+"""Facts about this host and process: versions, cores, memory, limits, control groups, and MPI."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from pcircle import __version__
-from pcircle.core.errors import REQUIRED_PACKAGES
+from pcircle.core.errors import REQUIRED_PACKAGES, PcircleError
 from pcircle.core.optional_packages import try_out
 from pcircle.fs.directories import affordable, affordable_threads
-from pcircle.transport.launch import NOT_LAUNCHED, choose
+from pcircle.transport.launch import NOT_LAUNCHED, choose, launched
+from pcircle.transport.start import start
+
+if TYPE_CHECKING:
+    from pcircle.transport.contract import Transport
 
 OPTIONAL = {
     "blake3": "blake3",
@@ -208,6 +215,154 @@ def _read(path: str) -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+# ---- launcher and MPI ----------------------------------------------------------------------------
+
+_BATCH = {
+    "Slurm": "SLURM_JOB_ID",
+    "PBS": "PBS_JOBID",
+    "LSF": "LSB_JOBID",
+    "Flux": "FLUX_JOB_ID",
+    "Grid Engine": "PE_HOSTFILE",
+}
+_DEADLINE_S = 30.0
+_VERSION = re.compile(r"\d+\.\d+")
+# The child receives the sys.path of the parent, so that it imports the same modules.
+_LIBRARY = """
+import sys
+sys.path[:] = sys.argv[1:]
+from pcircle.transport._mpi import library
+print(*library(), sep="\\n")
+"""
+
+
+def launching(environ: Mapping[str, str]) -> tuple[Facts, str]:
+    """Return the facts about the launcher and MPI, and the problem if MPI cannot be started.
+
+    Under an MPI launcher, all ranks start MPI and shut it down again. Otherwise a child process
+    loads the library, because loading may terminate the process.
+    """
+    launch = launched()
+    jobs = [
+        f"{name} {environ[variable]}" for name, variable in _BATCH.items() if environ.get(variable)
+    ]
+    found = {
+        "launcher": Fact(
+            launch.launcher or "none", f"left: {launch.stale}" if launch.stale else ""
+        ),
+        "batch_job": Fact(", ".join(jobs) or "none"),
+    }
+    trouble = ""
+    if launch.kind == "mpi":
+        try:
+            start(choose("auto", None, launch), lambda transport: _joined(transport, found))
+        except PcircleError as error:
+            trouble = str(error)
+            found["ranks"] = Fact(None, trouble)
+    else:
+        found["local_processes"] = asked(lambda: choose("auto", None, launch).size)
+        found |= _library_apart()
+    found |= _mpirun()
+    return found, trouble
+
+
+def _joined(transport: Transport, found: Facts) -> int:
+    """Store the facts that are known to a rank of an MPI job, and return the exit code."""
+    from pcircle.transport._mpi import library
+
+    found["ranks"] = Fact(transport.size)
+    found["nodes"] = Fact(len(set(transport.nodes)))
+    for name, text in zip(("mpi_library", "mpi_version"), library(), strict=True):
+        found[name] = Fact(text)
+    return 0
+
+
+def _library_apart() -> Facts:
+    """Return the facts about the MPI library, loaded in a child process."""
+    names = ("mpi_library", "mpi_version")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _LIBRARY, *sys.path],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_DEADLINE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {name: Fact(None, reason(error)) for name in names}
+    if done.returncode:
+        output = _printable(done.stderr).splitlines() or [f"exit code {done.returncode}"]
+        why = "no MPI library could be loaded: " + output[-1].removeprefix("RuntimeError: ")
+        return {name: Fact(None, why) for name in names}
+    lines = _printable(done.stdout).splitlines()
+    return {name: Fact(line) for name, line in zip(names, lines, strict=False)}
+
+
+def _mpirun() -> dict[str, Fact]:
+    """Return the path and version of the mpirun or mpiexec on PATH."""
+    program = shutil.which("mpirun") or shutil.which("mpiexec")
+    if program is None:
+        return {"mpirun": Fact("none")}
+    found = asked(lambda: _version_of(program))
+    version = str(found.value or "")
+    return {"mpirun": Fact(f"{program} ({version})") if version else found}
+
+
+def _version_of(program: str) -> str:
+    """Return the first line with a version number that the launcher prints.
+
+    The line is prefixed with Hydra's name if the launcher is Hydra. If there is no such line,
+    return "of unknown version".
+    """
+    done = subprocess.run(
+        [program, "--version"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=_DEADLINE_S,
+        check=False,
+    )
+    lines = [" ".join(raw.split()) for raw in _printable(done.stdout).splitlines()]
+    named = [line for line in lines if _VERSION.search(line)]
+    if any("HYDRA" in line for line in lines) and named:
+        named[0] = f"Hydra, {named[0]}"
+    return named[0] if named else "of unknown version"
+
+
+def _printable(data: bytes) -> str:
+    """Decode the output of another program, without the NULs that terminate C strings."""
+    return data.decode(errors="replace").replace("\0", "")
+
+
+def mismatch(found: Facts) -> str:
+    """Return a warning if mpirun and the MPI library belong to different implementations.
+
+    Return an empty string if they match or if either is unknown.
+    """
+    mpirun = str(found["mpirun"].value or "") if "mpirun" in found else ""
+    library = str(found["mpi_library"].value or "") if "mpi_library" in found else ""
+    program, _, version = mpirun.partition(" (")
+    of_program, of_library = _make_of(version), _make_of(library)
+    if not of_program or not of_library or of_program == of_library:
+        return ""
+    return (
+        f"{program} belongs to {of_program}, but the MPI library that is loaded is {library}: each "
+        "process would believe that it is the only one; put the library's mpirun first in PATH"
+    )
+
+
+def _make_of(text: str) -> str:
+    """Return the implementation of a library or launcher, or an empty string if it is unknown.
+
+    A derivative counts as the library that it derives from (Intel MPI as MPICH), because their
+    launchers are interchangeable.
+    """
+    if any(word in text for word in ("Open MPI", "OpenRTE", "PRRTE", "prterun")):
+        return "Open MPI"
+    if any(word in text for word in ("MPICH", "Hydra", "Intel", "MVAPICH")):
+        return "MPICH"
+    return ""
 
 
 # ---- facts ---------------------------------------------------------------------------------------

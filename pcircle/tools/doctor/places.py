@@ -6,22 +6,33 @@ facts that require no trial are reported.
 One trial measures how many concurrent file operations are worthwhile. Small files are created,
 looked up and removed, first one call at a time and then through the asynchronous layer. This layer
 adapts the number of its threads as the tools do.
+
+A child process examines a path, so that a hanging file system does not block the report. The child
+removes its scratch directory before it exits. If a signal kills the child, the parent removes the
+directory. If the parent ends first, the child is terminated.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import os
+import select
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
+from types import FrameType
+from typing import NoReturn
+
+import msgspec
 
 from pcircle.aio import Files, when_all
 from pcircle.aio import operations as ops
-from pcircle.core.writing import write_at
+from pcircle.core.writing import write_all, write_at
 from pcircle.fs.attributes.acls import ACCESS, packed, read_list
 from pcircle.fs.attributes.btrfs import subvolume_of
 from pcircle.fs.attributes.lustre import is_lustre
@@ -42,7 +53,8 @@ from pcircle.fs.scan import StableListing
 from pcircle.fs.status import birth_ns
 from pcircle.ops.copy.entry.collisions import folds_name
 from pcircle.ops.copy.entry.overwrite import measure_unit_ns
-from pcircle.tools.doctor.machine import Fact, Facts, Value, asked, tried
+from pcircle.tools.doctor.machine import Fact, Facts, Value, asked, reason, tried
+from pcircle.transport._exit import signal_on_parent_exit
 
 _ROUND_S = 1.0
 _BLOCKING_S = 0.3
@@ -51,17 +63,17 @@ _DATA = bytes(4096)
 _LOOK_S = 0.05
 
 
-def measure_threads(place: bytes) -> dict[str, int | float]:
-    """Return the best number of threads, and the operations per second with and without threads.
-
-    Raise OSError if a file operation fails.
-    """
-    alone = _alone(place)
-    threads, together = _together(place)
+def _thread_facts(place: bytes) -> Facts:
+    """Return the best number of threads, and the operations per second with and without threads."""
+    try:
+        alone = _alone(place)
+        threads, together = _together(place)
+    except OSError as error:
+        return {"best_threads": Fact(None, error.strerror or str(error))}
     return {
-        "best_threads": threads,
-        "operations_per_s": round(together),
-        "operations_per_s_blocking": round(alone),
+        "best_threads": Fact(threads),
+        "operations_per_s": Fact(round(together)),
+        "operations_per_s_blocking": Fact(round(alone)),
     }
 
 
@@ -150,16 +162,8 @@ def possible(path: bytes, send: Callable[[bytes], None]) -> Facts:
             **_attributes(fd),
             **_names(place, fd),
             "change_time_step_us": asked(lambda: _step_us(fd)),
-            **thread_facts(place),
+            **_thread_facts(place),
         }
-
-
-def thread_facts(place: bytes) -> Facts:
-    """Return the facts of `measure_threads`, or the reason why they are unknown."""
-    try:
-        return {name: Fact(value) for name, value in measure_threads(place).items()}
-    except OSError as error:
-        return {"best_threads": Fact(None, error.strerror or str(error))}
 
 
 @contextmanager
@@ -326,3 +330,101 @@ def _step_us(fd: int) -> Value:
     # Ignore the first step, because it began before the first change.
     steps = sorted(after - before for before, after in pairwise(times[1:]))
     return round(steps[len(steps) // 2] / 1000, 1)
+
+
+# ---- examination in a child process --------------------------------------------------------------
+
+_STOP_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+class _Message(msgspec.Struct, omit_defaults=True):
+    """A message from the child, sent as a line of JSON, with its directory, facts or a problem."""
+
+    place: bytes = b""
+    found: Facts = {}
+    trouble: str = ""
+
+
+def examined(path: bytes, *, trials: bool, deadline_s: float) -> Facts:
+    """Return the facts about a path.
+
+    If the child does not finish within `deadline_s`, return the facts that it has sent so far, and
+    the problem.
+    """
+    read_fd, write_fd = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if not child:
+        os.close(read_fd)
+        _send_facts(parent, path, write_fd, trials=trials)
+    os.close(write_fd)
+    with io.FileIO(read_fd) as reader:
+        data, in_time = _read(reader, time.monotonic() + deadline_s)
+    # The last line may be incomplete, so it is not decoded.
+    messages = [msgspec.json.decode(line, type=_Message) for line in data.split(b"\n")[:-1]]
+    if not in_time:
+        os.kill(child, signal.SIGTERM)
+        messages.append(
+            _Message(trouble=f"no response within {deadline_s:g} s: the file system may hang")
+        )
+    else:
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status):
+            for message in messages:
+                if message.place:
+                    with suppress(OSError):
+                        remove(message.place)
+            name = signal.Signals(os.WTERMSIG(status)).name
+            messages.append(_Message(trouble=f"the process that examined it was killed by {name}"))
+    return _combined(messages, trials=trials)
+
+
+def _combined(messages: list[_Message], *, trials: bool) -> Facts:
+    found: Facts = {}
+    for message in messages:
+        found |= message.found
+    trouble = next((message.trouble for message in messages if message.trouble), "")
+    if trouble or not trials:
+        found["trials"] = Fact(None, trouble or "--no-trials")
+    return found
+
+
+def _send_facts(parent: int, path: bytes, writer: int, *, trials: bool) -> NoReturn:
+    """Examine the path in the child, send the facts to the parent, and exit."""
+
+    def send(message: _Message) -> None:
+        write_all(writer, msgspec.json.encode(message) + b"\n")
+
+    for number in _STOP_SIGNALS:
+        signal.signal(number, _stop)
+    try:
+        if not signal_on_parent_exit(parent, signal.SIGTERM):
+            raise SystemExit
+        send(_Message(found=known(path)))
+        if trials:
+            send(_Message(found=possible(path, lambda place: send(_Message(place=place)))))
+    except OSError as error:
+        send(_Message(trouble=reason(error)))
+    except Exception as error:
+        send(_Message(trouble=f"{type(error).__name__}: {error}"))
+    finally:
+        os._exit(0)
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    """Exit after a signal; ignore further signals, so that the cleanup is not interrupted."""
+    for ignored in _STOP_SIGNALS:
+        signal.signal(ignored, signal.SIG_IGN)
+    raise SystemExit
+
+
+def _read(reader: io.FileIO, ends_s: float) -> tuple[bytes, bool]:
+    """Read until the end of file or `ends_s`; return the data, and whether the end was reached."""
+    data = b""
+    while (left_s := ends_s - time.monotonic()) > 0:
+        if select.select([reader], [], [], left_s)[0]:
+            block = reader.read(1 << 16)
+            if not block:
+                return data, True
+            data += block
+    return data, False

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.tools.doctor.report import DoctorReport
+from pcircle.tools.doctor.command import DoctorReport
 from tests.conftest import ROOT, Run
 
 PROGRAM = [sys.executable, str(ROOT / "bin" / "pcircle"), "doctor"]
