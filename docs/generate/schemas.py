@@ -49,7 +49,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("fdiff", "fdiff --json", ["fdiff"], "pcircle.cli.tree_program:TreeReport",
      "pcircle.tools.fdiff.work.task:DiffCounters"),
     ("fbcast", "fbcast --json", ["fbcast"], "pcircle.tools.fbcast.report:BroadcastReport", ""),
-    ("fbench", "fbench --json", [], "pcircle.tools.fbench.report:BenchReport", ""),
+    ("fbench", "fbench --json", [], "pcircle.tools.fbench.command:BenchReport", ""),
     ("scale", "pcircle scale --json", [],
      "pcircle.tools.scale.command:ScaleDocument", ""),
     ("doctor", "pcircle doctor --json", [], "pcircle.tools.doctor.command:DoctorReport", ""),
