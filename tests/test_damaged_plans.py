@@ -11,7 +11,7 @@ import pytest
 
 from pcircle.core.errors import UsageError
 from pcircle.jobs.plan_file import read_plan
-from pcircle.tools.fchmod.state.state import check_mark
+from pcircle.tools.fchmod.state import check_mark
 from tests.tools.fchmod.running import run_tool, snapshot
 from tests.tools.fcp.conftest import mount_tmpfs, place
 from tests.tools.fcp.running import ONE, TWO, Finished, Launcher

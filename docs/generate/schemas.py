@@ -45,7 +45,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("fls", "fls --json", ["fls"], "pcircle.tools.fls.rows:ListReport",
      "pcircle.tools.fls.visitor:ListCounters"),
     ("fchmod", "fchmod, fchown and fchgrp --json", ["fchmod", "fchown", "fchgrp"],
-     "pcircle.cli.tree_program:TreeReport", "pcircle.tools.fchmod.report:ModeCounters"),
+     "pcircle.cli.tree_program:TreeReport", "pcircle.tools.fchmod.entry_changer:ModeCounters"),
     ("fdiff", "fdiff --json", ["fdiff"], "pcircle.cli.tree_program:TreeReport",
      "pcircle.tools.fdiff.work.task:DiffCounters"),
     ("fbcast", "fbcast --json", ["fbcast"], "pcircle.tools.fbcast.report:BroadcastReport", ""),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.tools.fchmod.state import state
+from pcircle.tools.fchmod import state
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

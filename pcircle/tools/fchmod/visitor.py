@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
+
 from pcircle.core.encoding import text_of
 from pcircle.core.errors import require
 from pcircle.fs.directories import CLOSED, HOLDER, Lease
@@ -28,13 +30,18 @@ from pcircle.fs.entry_errors import Changed
 from pcircle.fs.registry import Key, home_of
 from pcircle.fs.safe_open import PseudoDirectories, Untrusted
 from pcircle.fs.scan import Block, DirectoryBatch, encoded
-from pcircle.fs.stats import Table
+from pcircle.fs.stats import CAPACITY, Table
 from pcircle.jobs.plan_file import mark_in, sorted_by_kind, split_mark
-from pcircle.tools.fchmod.entry_changer import ChangingTask, EntryChanger, resolver_of, restored
-from pcircle.tools.fchmod.report import ModeCounters
-from pcircle.tools.fchmod.state.quick import CAPACITY, BulkChanger
-from pcircle.tools.fchmod.state.resolve import StateResolver
-from pcircle.tools.fchmod.state.state import (
+from pcircle.tools.fchmod.entry_changer import (
+    ChangingTask,
+    EntryChanger,
+    ModeCounters,
+    resolver_of,
+    restored,
+)
+from pcircle.tools.fchmod.resolve import StateResolver
+from pcircle.tools.fchmod.state import (
+    BulkChanger,
     EntryState,
     Target,
     access_of,
@@ -64,21 +71,18 @@ _FIELDS = {"f": "files", "d": "directories", "l": "links"}
 _OTHERS_EXCHANGE = stat.S_IWGRP | stat.S_IWOTH
 
 
-class _PendingDirectory:
+class _PendingDirectory(msgspec.Struct):
     """The old and new state of a directory that the walk has entered but not left.
 
     `new` is None if the directory is not selected. `done` means that the change was attempted, and
     `error` is the reason if it failed.
     """
 
-    __slots__ = ("done", "error", "new", "old", "status")
-
-    def __init__(self, status: os.stat_result, old: EntryState, new: EntryState | None) -> None:
-        self.status = status
-        self.old = old
-        self.new = new
-        self.done = False
-        self.error: OSError | None = None
+    status: os.stat_result
+    old: EntryState
+    new: EntryState | None
+    done: bool = False
+    error: OSError | None = None
 
 
 class ModeVisitor(EntryChanger):

@@ -54,14 +54,13 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
 FOLLOWING = """
 import os
 from pcircle.fs import directories
-from pcircle.tools.fchmod import entry_changer
-from pcircle.tools.fchmod.state import quick
+from pcircle.tools.fchmod import entry_changer, state
 _init = directories.Directories.__init__
 def follow(self, *arguments, **options):
     options["follow"] = True
     _init(self, *arguments, **options)
 directories.Directories.__init__ = follow
-quick.sets_modes_by_name = lambda: False
+state.sets_modes_by_name = lambda: False
 entry_changer.change_mode = lambda name, mode, fd: os.chmod(name, mode, dir_fd=fd)
 """
 _ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link when it is checked

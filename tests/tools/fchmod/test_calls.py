@@ -174,13 +174,13 @@ def test_a_link_created_in_between_is_not_followed(run: Run, place: bytes) -> No
     before = snapshot(place)
     hook = f"""
 import os, sys
-from pcircle.tools.fchmod.state import quick
-change = quick.BulkChanger.change
+from pcircle.tools.fchmod import state
+change = state.BulkChanger.change
 def late(self, fd, names, odd):
     os.rename({place + b"/tree/file"!r}, {place + b"/tree/was"!r})
     os.symlink("../outside", {place + b"/tree/file"!r})
     return change(self, fd, names, odd)
-quick.BulkChanger.change = late
+state.BulkChanger.change = late
 from pcircle.tools.fchmod.cli import main
 sys.exit(main())
 """
@@ -202,12 +202,11 @@ def test_the_owner_of_a_directory_cannot_change_files_of_root(run: Run, place: b
         os.chmod(tree + b"/good", 0o700)
     hook = """
 import os, sys
-from pcircle.tools.fchmod import cli, visitor
-from pcircle.tools.fchmod.state import quick
+from pcircle.tools.fchmod import cli, state, visitor
 def exchange(fd):
     for pair in (("evil", "was"), ("good", "evil"), ("was", "good")):
         os.rename(*pair, src_dir_fd=fd, dst_dir_fd=fd)
-change, held = quick.BulkChanger.change, quick.BulkChanger.change_held
+change, held = state.BulkChanger.change, state.BulkChanger.change_held
 one, opened, done = visitor.ModeVisitor._one, os.open, set()
 def exchanged(self, fd, names, *modes):
     if WHEN == "looked up":
@@ -231,7 +230,7 @@ def later(self, where, name, path, mark, status, fd, *more):
         done.add(where.path)
         exchange(fd)
     return one(self, where, name, path, mark, status, fd, *more)
-quick.BulkChanger.change, quick.BulkChanger.change_held = late, exchanged
+state.BulkChanger.change, state.BulkChanger.change_held = late, exchanged
 visitor.ModeVisitor._one = later
 sys.exit(cli.main())
 """

@@ -17,11 +17,11 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give fi
 # After a look-up in several directories, one of the names is another file.
 LATE = """
 import itertools, os, sys, types
-from pcircle.tools.fchmod.state import quick
+from pcircle.tools.fchmod import state
 from pcircle.walk import walker
 ticks = itertools.count()  # of a clock on which nothing is slow
 walker.time = types.SimpleNamespace(monotonic=lambda: next(ticks) * 1e-6)
-change, done = quick.BulkChanger.change, []
+change, done = state.BulkChanger.change, []
 def late(self, fd, names, odd):
     fds = [at for place, at in enumerate(fd) if place not in odd] if isinstance(fd, list) else []
     if len(set(fds)) > 2 and not done:
@@ -30,7 +30,7 @@ def late(self, fd, names, odd):
         os.rename("f0", "was", src_dir_fd=at, dst_dir_fd=at)
         os.symlink("../../outside", "f0", dir_fd=at)
     return change(self, fd, names, odd)
-quick.BulkChanger.change = late
+state.BulkChanger.change = late
 from pcircle.tools.fchmod.cli import main
 code = main()
 sys.exit(code or (0 if done else 9))
