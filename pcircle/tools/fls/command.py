@@ -1,31 +1,49 @@
-"""The program of fls: interprets the options and runs the listing."""
+"""The program of fls: interprets the options, runs the listing, and prints it on rank 0.
+
+Rank 0 sorts records, on disk if necessary, and formats them.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from pcircle.cli.json_output import check
-from pcircle.cli.listing import FULL_ISO, RECENT
+from pcircle.cli.listing import FULL_ISO, RECENT, Times, human
 from pcircle.cli.output import MessageStream, columns
 from pcircle.cli.results import list_end, open_output
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, UsageError, worst
-from pcircle.core.units import plural
+from pcircle.core.units import MIN_NS, plural
 from pcircle.core.writing import CALLER, standard_output
+from pcircle.fs.sorting import Sorter
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Observer, Outcome
 from pcircle.tools.fls import rows
+from pcircle.tools.fls.fields import ColumnFormatter, Widths
 from pcircle.tools.fls.options import TIMES, ListOptions
-from pcircle.tools.fls.plan import Form, Keys, ListCounters, ListPlan, ListRecords
-from pcircle.tools.fls.printer import Printer
+from pcircle.tools.fls.plan import (
+    DIRECTORY,
+    OPERANDS,
+    Form,
+    Keys,
+    ListCounters,
+    ListPlan,
+    ListRecords,
+    Record,
+    place_of,
+    read,
+    read_directories,
+    tag_of,
+)
 from pcircle.tools.fls.visitor import ListTask
 from pcircle.walk.roots import Root
 
@@ -34,6 +52,166 @@ if TYPE_CHECKING:
     from pcircle.tools.fls.rows import RowResults
 
 _WRITTEN_BYTES = 1 << 20
+
+
+_AT_ONCE = 64  # directories, each with at most tens of kilobytes of text
+_TOGETHER = 4096
+"""The number of lines formatted together. Directories with more are printed one name per line."""
+
+
+class _Sums(msgspec.Struct, frozen=True):
+    """The sums of a directory, including those subdirectories that are already added."""
+
+    place: bytes
+    shown: bytes
+    entries: int = 0
+    size: int = 0
+    blocks: int = 0
+    newest_ns: int = MIN_NS
+
+    def plus(self, other: _Sums) -> _Sums:
+        """Return the sum of two sums."""
+        more = (self.entries + other.entries, self.size + other.size, self.blocks + other.blocks)
+        return _Sums(self.place, self.shown, *more, max(self.newest_ns, other.newest_ns))
+
+
+class _Printer:
+    """Stores records until the walk has ended, or formats them at once if nothing is sorted."""
+
+    def __init__(self, plan: ListPlan) -> None:
+        self._plan, self._form = plan, plan.form
+        self._fields = ColumnFormatter(plan.form, plan.now_ns)
+        self._times = Times(plan.form.style, plan.now_ns)
+        is_file = plan.form.is_rows and CALLER.get() is None  # a program takes rows at once
+        self._sorter = Sorter() if plan.keys or is_file else None
+        self._is_first = True
+
+    def add(self, packed: Sequence[bytes]) -> bytes:
+        """Store records, and return the text that can be printed already.
+
+        Raise StoppedEarly if temporary files cannot be written.
+        """
+        if self._sorter is None:
+            is_rows = self._form.is_rows
+            return b"".join(map(_row_text, packed)) if is_rows else self._apart(packed)
+        try:
+            self._sorter.extend(packed)
+        except OSError as error:
+            raise _unsorted(error) from error
+        return b""
+
+    def remaining(self) -> Iterator[bytes]:
+        """Yield the text of all stored records in order.
+
+        Raise StoppedEarly if temporary files cannot be written or read.
+        """
+        if self._sorter is None:
+            return
+        try:
+            records = self._sorter.sorted()
+            if self._form.shape == "total":
+                yield from self._totals(map(read, records))
+            elif self._form.is_rows:
+                yield from map(_row_text, records)
+            else:
+                yield from self._directories(records)
+        except OSError as error:
+            raise _unsorted(error) from error
+
+    def close(self) -> None:
+        """Delete the temporary files."""
+        if self._sorter is not None:
+            self._sorter.close()
+
+    def _apart(self, packed: Sequence[bytes]) -> bytes:
+        """Return the text of directory records, separated by empty lines if there are headings."""
+        return b"".join([self._gap(record) + read_directories([record]) for record in packed])
+
+    def _gap(self, packed: bytes) -> bytes:
+        """Return the empty line above a directory, or nothing for the first one."""
+        is_first, self._is_first = self._is_first, False
+        return b"\n" * (self._plan.headed and not is_first and not packed.startswith(OPERANDS))
+
+    def _directories(self, records: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the text of all directories and PATHs."""
+        between = b"\n" * self._plan.headed
+        for tag, group in groupby(records, tag_of):
+            if tag == DIRECTORY:
+                while batch := list(islice(group, _AT_ONCE)):
+                    yield self._gap(batch[0]) + read_directories(batch, between)
+            else:
+                for place, entries in groupby(group, place_of):
+                    yield from self._wide(place, entries)
+
+    def _wide(self, place: bytes, entries: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the text of a large directory, or of PATHs. Each of their entries is a record."""
+        widths = Widths([])
+        for packed in entries:
+            found = read(packed)
+            if found.key:
+                entries = chain((packed,), entries)
+                break
+            widths.add(msgspec.msgpack.decode(found.text, type=Widths))
+        rows = (read(packed).text.split(b"\0") for packed in entries)
+        batch = list(islice(rows, _TOGETHER))
+        lines = self._fields.lines(batch, widths)
+        above = self._gap(place) + widths.heading
+        if place != OPERANDS:
+            above += self._fields.total(widths.blocks)
+        if len(batch) < _TOGETHER:
+            yield above + self._fields.text(lines)
+            return
+        yield above
+        while lines:
+            yield self._form.end.join([*lines, b""])
+            lines = self._fields.lines(list(islice(rows, _TOGETHER)), widths)
+
+    # ---- sums ------------------------------------------------------------------
+
+    def _totals(self, records: Iterable[Record]) -> Iterator[bytes]:
+        """Yield a line for each directory, after the lines of its subdirectories, like du."""
+        above: list[_Sums] = []
+        for found in records:
+            numbers, shown = found.text.split(b" ", 4)[:4], found.text.split(b" ", 4)[4]
+            sums = _Sums(found.place, shown, *map(int, numbers))
+            if found.place == OPERANDS:
+                yield self._sum(sums)
+                continue
+            while above and not _is_below(found.place, above[-1].place):
+                yield from self._left(above)
+            if above and above[-1].place == found.place:
+                above[-1] = above[-1].plus(sums)
+            else:
+                above.append(sums)
+        while above:
+            yield from self._left(above)
+
+    def _left(self, above: list[_Sums]) -> Iterator[bytes]:
+        done = above.pop()
+        if above:
+            above[-1] = above[-1].plus(done)
+        if self._plan.deep or not above:
+            yield self._sum(done)
+
+    def _sum(self, sums: _Sums) -> bytes:
+        size = human(sums.size) if self._form.human else b"%d" % sums.size
+        (shown,) = self._fields.shown([sums.shown])
+        newest = self._times.text(sums.newest_ns)
+        columns = (b"%d" % sums.entries, size, self._fields.space(sums.blocks), newest, shown)
+        return b"\t".join(columns) + self._form.end
+
+
+def _row_text(packed: bytes) -> bytes:
+    return read_directories([packed]) if tag_of(packed) == DIRECTORY else read(packed).text
+
+
+def _is_below(place: bytes, above: bytes) -> bool:
+    return place == above or place.startswith(above + b"\0")
+
+
+def _unsorted(error: OSError) -> StoppedEarly:
+    """Return the error to raise when a temporary file for sorting cannot be used."""
+    return StoppedEarly(f"cannot write temporary files: {error.strerror}")
 
 
 class ListConsole(TreeConsole):
@@ -45,7 +223,7 @@ class ListConsole(TreeConsole):
     def __init__(self, program: ListProgram, log: LogFile | None) -> None:
         super().__init__(program, log)
         self._says_end = bool(self.verbose)
-        self._printer = Printer(program.plan)
+        self._printer = _Printer(program.plan)
         if program.rows is not None:
             self.results: RowResults = rows.RowResults(
                 self.note, *program.rows, self._remaining_bytes

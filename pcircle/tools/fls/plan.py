@@ -1,4 +1,4 @@
-"""The plan of a listing, made on rank 0, the notices of ranks, and the sort keys of entries.
+"""The plan of a listing, made on rank 0, and the records of entries, with their sort keys.
 
 Sort keys are byte strings that sort in the order of the listing. A key contains neither NUL nor
 slash, so that NUL can separate the keys of nested directories. Text in descending order is
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -131,7 +132,7 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
 
 
 class ListRecords(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """Records for rank 0; see `pcircle.tools.fls.printer`."""
+    """Records for rank 0."""
 
     packed: tuple[bytes, ...]
 
@@ -230,3 +231,65 @@ def _column(field: str, stats: Stats, count: int) -> list[int]:
 def _value(field: str, status: os.stat_result) -> int:
     value: int = getattr(status, _STATUS.get(field) or f"st_{field}_ns")
     return value
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+# Records are byte strings that sort in the order of the listing. Each consists of the place of a
+# directory, the key of an entry, a text and a letter. The place consists of the keys of the
+# directory and of all directories above it, separated by NULs. A record about the directory itself
+# has no key, so it precedes the entries. The letter distinguishes formatted text from columns.
+
+OPERANDS = b"0"
+"""The place of PATHs that are not directories. It precedes the places of all directories."""
+DIRECTORY = ord("d")
+tag_of: Callable[[bytes], int] = itemgetter(-1)
+"""Return the letter of a record; `DIRECTORY` means that its text is formatted."""
+_DIRECTORY = b"%b\0\0\0%b%bd"
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A decoded record."""
+
+    place: bytes
+    key: bytes
+    text: bytes
+
+
+def root_place(number: int) -> bytes:
+    """Return the place of a PATH that is a directory, from its position among the roots."""
+    return b"1%08x" % number
+
+
+def place_in(place: bytes, key: bytes) -> bytes:
+    """Return the place of a directory, from the place of its parent and its own key."""
+    return place + b"\0" + key
+
+
+def record(place: bytes, text: bytes, key: bytes = b"") -> bytes:
+    """Return the record of the entry with this key, or, if the key is empty, of the directory."""
+    return b"%b\0\0%b\0%be" % (place, key, text)
+
+
+def read(packed: bytes) -> Record:
+    """Decode a record."""
+    at = packed.index(b"\0\0")
+    end = packed.index(b"\0", at + 2)
+    return Record(packed[:at], packed[at + 2 : end], packed[end + 1 : -1])
+
+
+def directories(
+    places: Iterable[bytes], headings: Iterable[bytes], texts: Iterable[bytes]
+) -> list[bytes]:
+    """Return the records of directories, or of parts of directories, from their formatted text."""
+    return list(map(_DIRECTORY.__mod__, zip(places, headings, texts, strict=True)))
+
+
+def read_directories(packed: Iterable[bytes], between: bytes = b"") -> bytes:
+    """Return the text of directory records, with `between` as separator."""
+    return between.join([record[record.index(b"\0\0\0") + 3 : -1] for record in packed])
+
+
+def place_of(packed: bytes) -> bytes:
+    """Return the place of a record."""
+    return packed[: packed.index(b"\0\0")]

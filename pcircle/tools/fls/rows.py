@@ -30,7 +30,7 @@ from pcircle.fs.attributes.acls import ACCESS, read_list, short_form
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.open_flags import OPEN_FILE
-from pcircle.tools.fls.decor import StatBatch
+from pcircle.tools.fls.fields import StatBatch
 from pcircle.tools.fls.plan import Form, kind_of
 
 if TYPE_CHECKING:

@@ -26,10 +26,18 @@ from pcircle.jobs.failures import Failure
 from pcircle.jobs.tree_task import EntryVisitor, TreeItem, TreeTask
 from pcircle.runtime import Context
 from pcircle.threads.throttle import BURST_S, Throttle
-from pcircle.tools.fls.decor import NameBatch, StatBatch
-from pcircle.tools.fls.fields import ColumnFormatter, Widths
-from pcircle.tools.fls.plan import Keys, ListCounters, ListPlan, ListRecords
-from pcircle.tools.fls.printer import OPERANDS, directories, place_in, record, root_place
+from pcircle.tools.fls.fields import ColumnFormatter, NameBatch, StatBatch, Widths
+from pcircle.tools.fls.plan import (
+    OPERANDS,
+    Keys,
+    ListCounters,
+    ListPlan,
+    ListRecords,
+    directories,
+    place_in,
+    record,
+    root_place,
+)
 from pcircle.tools.fls.rows import RowFormatter
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.items import handed_back
@@ -306,15 +314,20 @@ class ListVisitor(EntryVisitor):
         for place, mode in enumerate(looked.column("mode")):
             if place < looked.itself or place in looked.failed:
                 continue
-            if stat.S_ISREG(mode):
-                counters.files += 1
-            elif stat.S_ISDIR(mode):
+            if stat.S_ISDIR(mode):
                 below.append(looked.names[place])
-            elif stat.S_ISLNK(mode):
-                counters.links += 1
             else:
-                counters.special += 1
+                self._count_kind(mode, 1)
         return below
+
+    def _count_kind(self, mode: int, number: int) -> None:
+        """Add a number to the counter of a type that is not a directory."""
+        if stat.S_ISREG(mode):
+            self.counters.files += number
+        elif stat.S_ISLNK(mode):
+            self.counters.links += number
+        else:
+            self.counters.special += number
 
     # ---- records ----------------------------------------------------------
 
@@ -436,12 +449,7 @@ class ListVisitor(EntryVisitor):
         mode = looked.column("mode")[place]
         if context is None or place < looked.itself or stat.S_ISDIR(mode):
             return
-        if stat.S_ISREG(mode):
-            self.counters.files -= 1
-        elif stat.S_ISLNK(mode):
-            self.counters.links -= 1
-        else:
-            self.counters.special -= 1
+        self._count_kind(mode, -1)
         path = join_path(where.path, looked.names[place])
         self.fail(where.root, path, "read", error, context)
 
