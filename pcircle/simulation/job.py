@@ -127,21 +127,15 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def play(
-    task: SimulatedTask, ranks: int, machine: Machine, settings: EngineSettings, seed: int
-) -> Figures:
-    """Simulate a job."""
-    return play_tree(task.tree(seed), task, ranks, machine, settings, seed)
-
-
-def play_tree(
-    tree: ItemTree,
     task: SimulatedTask,
     ranks: int,
     machine: Machine,
     settings: EngineSettings,
     seed: int,
+    tree: ItemTree | None = None,
 ) -> Figures:
-    """Simulate a job on a given tree."""
+    """Simulate a job on the tree of the task, which may be given if it was drawn before."""
+    tree = tree or task.tree(seed)
     counts = Simulation(tree, ranks, machine, settings, seed).run()
     best_s, best_half_s = ideal_s(tree, ranks)
     rank_tree = RankTree(ranks, settings.arity, machine.ranks_per_node)

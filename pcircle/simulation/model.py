@@ -22,21 +22,27 @@ from pcircle.circle.stealing import (
     equal_share,
     parcels_per_message,
 )
-from pcircle.simulation.rank import NONE, Bundle, Run, SimulatedRank, SimulationTotals, Slot, cut
 from pcircle.simulation.tree import ItemTree
 from pcircle.simulation.waves import WORKING, RankTree, Waves
 from pcircle.simulation.work_model import (
     ANSWER,
     ASK,
     LAST_LOOSE,
+    NONE,
     PUSH,
     QUIESCE,
     REFUSE,
     RETURNS,
     STOP,
     WAIT,
+    Bundle,
     Machine,
+    Run,
+    SimulatedRank,
+    SimulationTotals,
+    Slot,
     WorkModel,
+    cut,
 )
 
 _STEP, RUN, _COMBINE, _PAUSE, _WAKE = range(STOP + 1, STOP + 6)

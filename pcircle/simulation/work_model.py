@@ -1,4 +1,8 @@
-"""A model of how a rank processes its items, and the machine and protocol of a simulated job.
+"""The state of a simulated rank, how it processes its items, and the machine of a simulated job.
+
+A run is (first, last, slot): the siblings from `first` up to but excluding `last`, whose results go
+to `slot`. Work is given away as a bundle, with a new slot for each run. If a run is all that
+remains of a slot from a third rank, that slot moves with it instead.
 
 `WorkModel` does not need an event for each item. The progress of a rank is computed on demand from
 prefix sums of durations by place. This requires a known order of items. If no items are handed out
@@ -14,11 +18,152 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from math import inf
+from typing import Any, TypeAlias
 
 import msgspec
 
-from pcircle.simulation.rank import NONE, SPAWNED, SimulatedRank, SimulationTotals, Slot
 from pcircle.simulation.tree import ItemTree
+
+NONE = -1
+"""No item, or no rank."""
+SPAWNED = -1.0
+"""The value of `spawn_s` once an item has made its children."""
+
+
+class Slot(msgspec.Struct, eq=False):
+    """Collects the results of a run that was given away, on the rank that received it.
+
+    `bundle` is None for the root of the job. `parent` is the victim's slot that this one is a part
+    of. `runs` is the number of its runs on the rank's stack, including the running item, and `out`
+    the number of slots for parts that were given to other ranks.
+    """
+
+    bundle: Bundle | None
+    parent: Slot | None
+    first: int
+    last: int
+    runs: int = 0
+    out: int = 0
+
+
+NO_SLOT = Slot(None, None, 0, 0)
+"""A placeholder for a rank that runs no item."""
+
+
+class Bundle(msgspec.Struct, eq=False):
+    """Work that was given away in one message and whose results have not all been returned."""
+
+    victim: int
+    open: int = 0  # incomplete slots
+    done: list[Slot] = []  # parents of complete slots whose results are not returned yet
+    timed: bool = False
+
+
+Run: TypeAlias = "tuple[int, int, Slot]"
+
+
+def cut(stack: list[Run], count: int, victim: int, thief: int) -> tuple[list[Run], list[Bundle]]:
+    """Take `count` items from the steal end of a stack.
+
+    Return the runs, whose slots belong to a new bundle or were moved out of older bundles. Also
+    return the older bundles that lost a slot.
+    """
+    bundle = Bundle(victim)
+    given: list[Run] = []
+    moved: dict[Bundle, Bundle] = {}
+    while count:
+        first, last, parent = stack[0]
+        begin = max(first, last - count)
+        old = _movable_from(stack[0], begin, thief)
+        if old is not None:
+            slot = parent
+            del stack[0]
+            old.open -= 1
+            slot.bundle = moved_to = moved.setdefault(old, Bundle(old.victim))
+            moved_to.open += 1
+        else:
+            parent.out += 1
+            slot = Slot(bundle, parent, begin, last)
+            slot.runs = 1
+            bundle.open += 1
+            if begin == first:
+                del stack[0]
+                parent.runs -= 1
+            else:
+                stack[0] = (first, begin, parent)
+        given.append((begin, last, slot))
+        count -= last - begin
+    return given, list(moved)
+
+
+def _movable_from(run: Run, begin: int, thief: int) -> Bundle | None:
+    """Return the bundle of the run's slot if the slot can move with the run, otherwise None.
+
+    The run from `begin` must be all that remains of the slot, and the thief must not be the rank
+    that gave it.
+    """
+    first, last, slot = run
+    bundle = slot.bundle
+    if begin > first or slot.runs > 1 or slot.out or bundle is None:
+        return None
+    is_remainder = bundle.victim != thief and slot.first <= first and last <= slot.last
+    return bundle if is_remainder else None
+
+
+class SimulatedRank(msgspec.Struct, eq=False):
+    """The state of one rank."""
+
+    number: int
+    stack: list[Run] = []
+    queued: int = 0  # number of items in the runs on the stack
+    current: int = NONE  # the running item
+    until_s: float = 0.0  # when it ends
+    spawn_s: float = SPAWNED  # when it makes its children, unless it already has
+    slot: Slot = msgspec.field(default_factory=lambda: NO_SLOT)  # the destination of its result
+    ahead: int = NONE  # the item that is handed out and runs next
+    ahead_slot: Slot = msgspec.field(default_factory=lambda: NO_SLOT)
+    version: int = 0  # of its next scheduled event; older events are ignored
+    waiters: dict[int, None] = {}  # newest last
+    taker: int = 0  # the waiter being served
+    share_left: int = 0  # remaining items of its share
+    pushed_to: int = NONE  # the destination of the last push
+    pushed_s: float = 0.0  # and its arrival time
+    announced: dict[int, int] = {}  # items still to arrive, by sender
+    # A bit per dimension in which the neighbour knows that this rank is waiting.
+    waits: int = 0
+    owing: int = 0  # bundles with complete results that are not returned yet
+    sent: int = 0
+    got: int = 0  # messages that the drain waves count
+    basic_sent: int = 0
+    basic_got: int = 0  # messages of work and results
+    asking: bool = False
+    tries: int = 0  # remaining tries
+    # Send WAIT as soon as the tries are used up; False at first: send it only after a pause.
+    tells: bool = False
+    far: bool = False  # the next request goes to another node
+    pause: int = 0  # number of the current pause; events of older pauses are ignored
+    has_paused: bool = False
+    ready_s: float = 0.0
+    inbox: list[tuple[int, int, Any]] = []
+    stepping: bool = False
+
+
+class SimulationTotals(msgspec.Struct):
+    """The totals of a simulated job. `messages` contains a count for each kind of message."""
+
+    messages: list[int]
+    items: int = 0
+    parcels: int = 0
+    results: int = 0
+    half_busy_s: float | None = None
+    last_work_s: float = 0.0
+    root_s: float = 0.0
+    stopped_s: float = 0.0
+    max_inbox: int = 0
+    events: int = 0
+
+
+# ---- progress ------------------------------------------------------------------------------------
 
 _SLACK_S = 1e-9  # greater than the rounding error of a sum of durations
 

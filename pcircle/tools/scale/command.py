@@ -15,7 +15,7 @@ from pcircle.cli.output import MessageStream
 from pcircle.cli.results import Results
 from pcircle.core.errors import UsageError
 from pcircle.core.units import format_count, format_duration, format_size
-from pcircle.simulation.job import Figures, SimulatedTask, play_tree
+from pcircle.simulation.job import Figures, SimulatedTask, play
 from pcircle.simulation.work_model import Machine
 from pcircle.tools.scale.options import ScaleOptions
 
@@ -83,7 +83,7 @@ def scale_typed(args: argparse.Namespace) -> int:
     if options.json is not None:
         jsonout.check(options.json)
     tree = task.tree(seed)
-    jobs = [play_tree(tree, task, count, machine, settings, seed) for count in options.ranks]
+    jobs = [play(task, count, machine, settings, seed, tree) for count in options.ranks]
     results = Results("pcircle scale", options.json, MessageStream(sys.stderr).line)
     results.document(ScaleDocument(1, task, machine, settings, seed, jobs))
     if options.json != "-":

@@ -13,7 +13,6 @@ from pcircle.circle.topology import NodeMap
 from pcircle.circle.topology import TreePosition as EngineTree
 from pcircle.simulation.job import Figures, SimulatedTask, ideal_s, play
 from pcircle.simulation.model import RUN, Simulation
-from pcircle.simulation.rank import NONE, SimulatedRank, SimulationTotals
 from pcircle.simulation.waves import WORKING, RankTree, Rounds, Waves
 from pcircle.simulation.work_model import (
     ASK,
@@ -22,9 +21,12 @@ from pcircle.simulation.work_model import (
     GATHER,
     INFINIBAND,
     LAST_LOOSE,
+    NONE,
     QUIESCE,
     STOP,
     Machine,
+    SimulatedRank,
+    SimulationTotals,
 )
 
 SHAPES = ("files", "balanced", "geometric", "flat")
