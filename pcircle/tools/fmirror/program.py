@@ -329,9 +329,7 @@ class MirrorProgram(CopyProgram):
 
     def dry_type(self) -> type[DryTask]:
         if self._options.looks == "moves":
-            from pcircle.tools.fmirror.work.renames import (
-                MissingFilesTask,  # few runs search for moved files
-            )
+            from pcircle.tools.fmirror.renames import MissingFilesTask  # few runs rename files
 
             return MissingFilesTask
         from pcircle.tools.fmirror.work.dry import DryMirrorTask  # few runs are dry
