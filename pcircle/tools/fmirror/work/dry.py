@@ -24,9 +24,9 @@ from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import extraneous, steps
 from pcircle.tools.fmirror.work.itemize import Itemizer, LinkedRecords, count
-from pcircle.tools.fmirror.work.link_dest import LinkDest
 from pcircle.tools.fmirror.work.listing import Lister, ListingTimes
 from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
+from pcircle.tools.fmirror.work.reference_trees import LinkDest
 from pcircle.tools.fmirror.work.rename_pairs import PathHashes
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
@@ -60,7 +60,7 @@ class DryMirrorVisitor(DryVisitor):
         self._existing = mirror.upkeep.existing
         self._has_near = bool(mirror.copy_dest or mirror.reflink_dest)
         self._renamed = PathHashes(mirror.renamed)
-        self._link_dest = LinkDest(mirror, self._policy, dry=True)
+        self._link_dest = LinkDest(mirror, self._policy.is_equal, dry=True)
         self._emptiness = EmptinessTest(scope_of(mirror)) if mirror.upkeep.prunes else None
         self._finder = (
             extraneous.ExtraneousFinder(mirror, self._emptiness)

@@ -121,6 +121,16 @@ class MirrorOverwritePolicy:
 
     # ---- content from elsewhere ------------------------------------------------
 
+    def is_equal(
+        self, root: int, path: bytes, entries: tuple[os.stat_result, os.stat_result], names: Sides
+    ) -> bool:
+        """Return whether an entry of a reference tree equals the source's entry at this place.
+
+        Raise OSError if the entries cannot be compared.
+        """
+        self.enter(root, path)
+        return not self.differences(*entries, names)
+
     def has_content(self, name: bytes, fd: int, source: os.stat_result) -> bool:
         return self._copy_dest is not None and self._copy_dest.has(
             (self._root, self._path), name, fd, source

@@ -1,11 +1,14 @@
 """Reference trees: other trees that may already contain entries of the source.
 
-They are entered one directory at a time, without following symbolic links. `--link-dest` and
-`--compare-dest` are defined in `pcircle.tools.fmirror.work.link_dest`.
+They are entered one directory at a time, without following symbolic links.
 
 `--copy-dest` and `--reflink-dest`: a file in the reference tree is accepted on the same evidence as
 a file in the target. The new file then shares the blocks of that file, or gets a copy of its
 content. All attributes, and the content of other files, come from the source as usual.
+
+`--link-dest` and `--compare-dest`: an entry that the target lacks, and that equals the source's
+entry in a reference tree, is linked into the target, or omitted from it. A linked entry is checked
+again, because a user with write access to the tree could have replaced it meanwhile.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from pcircle.fs.data import DataCopier
 from pcircle.fs.directories import open_below
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.safe_open import directory
+from pcircle.fs.write_access import WriteAccess
 from pcircle.ops.copy.entry.observers import refuse_change
 from pcircle.tools.fmirror.plan import MirrorPlan
 
@@ -27,6 +32,9 @@ _NO_CLONES = (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY)
 
 Same = Callable[[tuple[int, int], tuple[os.stat_result, os.stat_result]], bool]
 Copy = Callable[[int, int, os.stat_result], None]
+SameEntry = Callable[
+    [int, bytes, tuple[os.stat_result, os.stat_result], tuple[int, bytes, int, bytes]], bool
+]
 
 
 class ReferenceTrees:
@@ -163,3 +171,68 @@ class CopyDest:
                     continue
                 os.close(fd)
         return None
+
+
+class LinkDest:
+    """Links entries of reference trees into the target.
+
+    Each thread has its own instance. `same` compares two entries like
+    `MirrorOverwritePolicy.is_equal`. If `dry` is set, nothing is linked.
+    """
+
+    def __init__(self, plan: MirrorPlan, same: SameEntry, *, dry: bool = False) -> None:
+        self._links = plan.keep.links
+        self._access = WriteAccess(flags=plan.keep.flags)
+        self._same = same
+        self._dry = dry
+        self._references = ReferenceTrees((*plan.link_dest, *plan.compare_dest))
+        self._linked = len(plan.link_dest)  # entries of the first trees are linked
+
+    def close(self) -> None:
+        """Release the directories."""
+        self._references.close()
+
+    def has(self, root: int, path: bytes, name: bytes, fds: tuple[int, int]) -> bool | None:
+        """Return True if a name was linked, False if it is omitted, None if it must be copied."""
+        if not self._references:
+            return None
+        with suppress(OSError):  # the copy will encounter and report the same error
+            if fds[1] >= 0 and _status(name, fds[1]) is not None:
+                return None
+            source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
+            if self._links and source.st_nlink > 1:
+                return None  # the copy handles hard links
+            for number, fd in self._references.at(root, path):
+                links = number < self._linked
+                there = _status(name, fd)
+                if there is None or stat.S_IFMT(there.st_mode) != stat.S_IFMT(source.st_mode):
+                    continue
+                if not self._same(root, path, (source, there), (fds[0], name, fd, name)):
+                    continue
+                if not links or self._dry:
+                    return links
+                link = partial(_linked, name, fd, fds[1], there)
+                if self._access.change(link, name, fd):
+                    return True
+        return None
+
+
+def _status(name: bytes, directory_fd: int) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _linked(name: bytes, fd: int, target_fd: int, expected: os.stat_result) -> bool:
+    """Link a checked entry into the target, and return whether it is still the same entry.
+
+    Raise OSError if it cannot be linked.
+    """
+    os.link(name, name, src_dir_fd=fd, dst_dir_fd=target_fd, follow_symlinks=False)
+    now = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+    known = (expected.st_dev, expected.st_ino, expected.st_size, expected.st_mtime_ns)
+    if (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) == known:
+        return True
+    os.unlink(name, dir_fd=target_fd)
+    return False

@@ -58,7 +58,7 @@ from pcircle.walk.walker import EmptinessTest, device
 
 if TYPE_CHECKING:
     from pcircle.ops.checkpoint.journal import Counts
-    from pcircle.tools.fmirror.work.link_dest import LinkDest
+    from pcircle.tools.fmirror.work.reference_trees import LinkDest
     from pcircle.walk.visitor import DirectoryScan
 
 
@@ -97,9 +97,10 @@ class MirrorVisitor(CopyVisitor):
         self._itemizer = Itemizer(plan, self._policy) if plan.itemize else None
         self._link_dest: LinkDest | None = None
         if plan.link_dest or plan.compare_dest:
-            from pcircle.tools.fmirror.work.link_dest import LinkDest  # few runs have the option
+            # Few runs have the option.
+            from pcircle.tools.fmirror.work.reference_trees import LinkDest
 
-            self._link_dest = LinkDest(plan, self._policy)
+            self._link_dest = LinkDest(plan, self._policy.is_equal)
         if self._itemizer or self._link_dest or plan.copy_dest or plan.reflink_dest:
             self._small = None
         if self._small is not None and self._lister is not None:
