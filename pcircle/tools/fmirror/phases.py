@@ -504,7 +504,7 @@ def _record_state(run: MirrorRun) -> None:
 
 def _renew(manifest: str, run: MirrorRun) -> None:
     """Write a manifest of the updated target."""
-    from pcircle.tools.fmirror.state.renewal import renew  # few runs write a manifest
+    from pcircle.tools.fmirror.state.manifests import renew  # few runs write a manifest
 
     survey, complain = require(run.survey), run.copied.complain
     run.code = renew(run.options, survey, manifest, run.code, complain)
