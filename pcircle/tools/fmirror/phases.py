@@ -33,7 +33,7 @@ from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions
 from pcircle.tools.fmirror.plan import DeletionPolicy, UpdatePolicy, kept_words
 from pcircle.tools.fmirror.program import ClearProgram, MirrorApplyProgram, MirrorProgram
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, RemovalResult
-from pcircle.tools.fmirror.state import proof, state
+from pcircle.tools.fmirror.state import state
 from pcircle.tools.fmirror.state.state import Lock
 from pcircle.tools.fmirror.work.extraneous import Absence, ExtraneousPaths, packed, source_of
 from pcircle.tools.fmirror.work.listing import KnownTimes
@@ -593,7 +593,7 @@ def _record(
     """Write the state of a complete run, or return False if the old state must stay."""
     place = state.place_of(options.kept_at, options.state_dir)
     there, known = options.kept_at, copied.known
-    is_whole = proof.is_whole(options) and not copied.is_continued and not copied.is_named
+    is_whole = state.is_whole(options) and not copied.is_continued and not copied.is_named
     if not is_whole and known is not None:
         return False  # a partial run does not invalidate the state of the last complete one
     if copied.identity is None:
@@ -628,7 +628,7 @@ def _record(
         if is_whole and copied.snapshot is not None and copied.survey is None:
             origin, uuid = copied.snapshot
             alike = options.deleting.enabled and not options.deleting.protected
-            left = proof.left_of(there)
+            left = state.left_of(there)
             new = msgspec.structs.replace(
                 new, subvolume=origin, snapshot=uuid, left=left, alike=alike
             )

@@ -35,7 +35,7 @@ from pcircle.tools.fmirror.checks import (
 from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole
-from pcircle.tools.fmirror.state import proof, state
+from pcircle.tools.fmirror.state import state
 from pcircle.tools.fmirror.state.state import Lock
 from pcircle.tools.fmirror.work.apply import JournaledMirrorApply, MirrorApplyTask
 from pcircle.tools.fmirror.work.extraneous import (
@@ -152,7 +152,7 @@ class MirrorProgram(CopyProgram):
         options, known = self._options, self.known
         why = ""
         if options.full_every_s is not None:
-            why = proof.overdue(options, known) if known else "there was no earlier complete run"
+            why = state.overdue(options, known) if known else "there was no earlier complete run"
         if why:
             if not options.quiet:
                 self.complain(f"examining the entire source: {why}")
@@ -195,7 +195,7 @@ class MirrorProgram(CopyProgram):
         self.identity = state.identity_if_readable(there)
         with suppress(OSError):  # the walk will report a root that cannot be read
             self.session = state.session_of(there)
-            self.snapshot = proof.snapshot_of(proof.source_of(there))
+            self.snapshot = state.snapshot_of(state.source_of(there))
         if self.identity is not None and self.known is not None and os.path.isdir(target):
             self.has_mark = state.has_mark(target, self.known)
             self.devices = os.stat(there).st_dev, os.stat(target).st_dev
@@ -227,12 +227,12 @@ class MirrorProgram(CopyProgram):
         options, known = self._options, self.known
         if known is None:
             return changes.unfit(source, None), None
-        why = proof.overdue(options, known) or changes.unfit(source, known.subvolume)
-        why = why or proof.other_target(options, known)
+        why = state.overdue(options, known) or changes.unfit(source, known.subvolume)
+        why = why or state.other_target(options, known)
         if why:
             return why, None
-        number = proof.number_of_last(source, known)
-        return proof.unproven(options, known, number) if options.changed == "auto" else "", number
+        number = state.number_of_last(source, known)
+        return state.unproven(options, known, number) if options.changed == "auto" else "", number
 
     def _finder(self) -> ExtraneousFinder | None:
         """Return the finder of extraneous entries on rank 0, or None if nothing is removed."""
@@ -268,7 +268,7 @@ class MirrorProgram(CopyProgram):
         if options.deleting.backup is not None:
             make_backup(options.deleting.backup, source, target, make=not options.dry)
         warn_of_slash(source, target, self.complain)
-        quiet_ns = None if known is None else proof.quiet_ns(options, known, self.identity)
+        quiet_ns = None if known is None else state.quiet_ns(options, known, self.identity)
         if options.upkeep.ctime and quiet_ns is None and has_entries(target):
             self.complain(
                 "--ctime: no complete run with this option is known, so all files are read"

@@ -7,7 +7,7 @@ those in the target. In this way new, removed and renamed entries are found in t
 they entered and left. A subvolume within the source appears in the snapshot as an empty directory
 without an inode of its own. If its name is new, it is compared with all its contents. Nothing else
 is compared on either side. `--changed=fs` asserts that only fmirror has changed the target, and
-`--changed=auto` requires a proof (`pcircle.tools.fmirror.state.proof`).
+`--changed=auto` requires a proof (`pcircle.tools.fmirror.state.state`).
 
 With `--changed-from`, only the entries of a list are compared. Listed entries that the source lacks
 are extraneous.
@@ -42,7 +42,7 @@ from pcircle.fs.directories import (
 from pcircle.fs.lists import record_of
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.sorting import Sorter
-from pcircle.tools.fmirror.state.proof import source_of
+from pcircle.tools.fmirror.state.state import source_of
 from pcircle.tools.fmirror.work.extraneous import ExtraneousFinder, Surplus, packed
 
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)

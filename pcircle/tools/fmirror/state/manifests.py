@@ -53,7 +53,7 @@ from pcircle.runtime import Context, Outcome
 from pcircle.tools.fmirror.checks import refuse_inside
 from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions
 from pcircle.tools.fmirror.plan import DeletionPolicy, compared
-from pcircle.tools.fmirror.state import proof, state
+from pcircle.tools.fmirror.state import state
 from pcircle.tools.fmirror.state.state import Lock
 from pcircle.tools.fmirror.work.extraneous import (
     KINDS,
@@ -423,9 +423,9 @@ class ManifestSurvey(TreeProgram):
         options = self._mirror
         if known is None:
             return "there was no earlier complete run", 0
-        why = proof.overdue(options, known) or proof.other_target(options, known)
+        why = state.overdue(options, known) or state.other_target(options, known)
         identity = state.identity_if_readable(options.sources[0])
-        quiet_ns = proof.source_quiet_ns(options, known, identity)
+        quiet_ns = state.source_quiet_ns(options, known, identity)
         if not why and quiet_ns is None:
             why = "the last complete run did not record the source, or ran without --ctime"
         if not why and os.stat(path).st_mtime_ns <= known.touched_ns:
