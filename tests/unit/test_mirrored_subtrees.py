@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from pcircle.tools.fmirror.work import subtrees
-from pcircle.tools.fmirror.work.subtrees import SubtreeComparison, Subtrees
-from pcircle.tools.fmirror.work.unchanged import EqualDirectory
+from pcircle.tools.fmirror.work import unchanged
+from pcircle.tools.fmirror.work.unchanged import EqualDirectory, SubtreeComparison, Subtrees
 
 Tree = dict[bytes, Any]
 """Directories by name; one without an entry of its own has three files."""
@@ -92,8 +91,8 @@ def test_ancestors_of_a_change_are_walked(stub: Stub) -> None:
 
 
 def test_the_comparison_ends_at_the_time_limit(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subtrees, "_SOON_S", -1.0)
-    monkeypatch.setattr(subtrees, "_LATE_S", -1.0)
+    monkeypatch.setattr(unchanged, "_SOON_S", -1.0)
+    monkeypatch.setattr(unchanged, "_LATE_S", -1.0)
     found = Subtrees(stub)  # type: ignore[arg-type]
     names = [b"a", b"f", b"i"]
     # All that are tried at once; deeper directories are left to the walk.
@@ -109,8 +108,8 @@ def test_the_comparison_ends_at_the_time_limit(stub: Stub, monkeypatch: pytest.M
 def test_untried_names_are_not_counted_as_different(
     stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subtrees, "_AT_ONCE", 2)
-    monkeypatch.setattr(subtrees, "_SOON_S", -1.0)
+    monkeypatch.setattr(unchanged, "_AT_ONCE", 2)
+    monkeypatch.setattr(unchanged, "_SOON_S", -1.0)
     tree: Tree = {b"%d" % number: {} for number in range(1, 6)}
     found = Subtrees(stub)  # type: ignore[arg-type]
     names = [b"1", b"2", b"3", b"4", b"5"]

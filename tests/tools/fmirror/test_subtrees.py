@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from pcircle import mirror
-from pcircle.tools.fmirror.work import subtrees
-from pcircle.tools.fmirror.work.subtrees import Subtrees
+from pcircle.tools.fmirror.work import unchanged
+from pcircle.tools.fmirror.work.unchanged import Subtrees
 
 from .running import as_root
 
@@ -34,9 +34,9 @@ def test_few_directories_are_open_at_once(place: bytes, monkeypatch: pytest.Monk
         opens.append(len(self._open))
 
     monkeypatch.setattr(Subtrees, "_compare", watched)
-    monkeypatch.setattr(subtrees, "affordable", lambda: 200)
+    monkeypatch.setattr(unchanged, "affordable", lambda: 200)
     for limit in ("_SOON_S", "_LATE_S"):
-        monkeypatch.setattr(subtrees, limit, 3600.0)
+        monkeypatch.setattr(unchanged, limit, 3600.0)
     report = mirror(source, target, jobs=1)
     assert report.exit_code == 0
     assert max(opens) > 1

@@ -49,8 +49,7 @@ from pcircle.tools.fmirror.work.extraneous import (
 from pcircle.tools.fmirror.work.itemize import Itemizer, LinkedRecords
 from pcircle.tools.fmirror.work.listing import Lister, ListingTimes
 from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
-from pcircle.tools.fmirror.work.subtrees import Subtrees
-from pcircle.tools.fmirror.work.unchanged import MOVED, OF_FILES, QuickCheck, since_last
+from pcircle.tools.fmirror.work.unchanged import MOVED, OF_FILES, QuickCheck, Subtrees, since_last
 from pcircle.walk.items import DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import Names, Where
