@@ -43,9 +43,8 @@ from pcircle.tools.fdiff.plan import (
     PairChunk,
 )
 from pcircle.tools.fdiff.reporter import ComparisonTask, DiffReporter
-from pcircle.tools.fdiff.work.large import ChunkedPair, LargeFileComparer
 from pcircle.tools.fdiff.work.one_sided import KINDS, OneSidedReporter, OneSidedVisitor
-from pcircle.tools.fdiff.work.pairs import PairComparer
+from pcircle.tools.fdiff.work.pairs import ChunkedPair, LargeFileComparer, PairComparer
 from pcircle.walk.attributes import ANY
 from pcircle.walk.globs import choosing
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree, unpack
