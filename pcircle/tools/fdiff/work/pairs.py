@@ -59,6 +59,14 @@ if TYPE_CHECKING:
 
 LARGE_BYTES: Final = 32 << 20
 """Files larger than this are compared in chunks, which other ranks can steal."""
+_FIRST_BYTES = 1 << 20
+_STEP_BYTES = 8 << 20
+_SMALLEST_CHUNK_BYTES = 16 << 20
+_LARGEST_CHUNK_BYTES = 256 << 20
+_CHUNKS_PER_RANK = 32
+_CHUNK_S = 0.25
+_UNLIKE = -1
+"""The slot that counts differing chunks. Slot numbers below it are error codes."""
 
 
 class EntryPair(msgspec.Struct, frozen=True):
@@ -316,16 +324,6 @@ class PairComparer:
         return NOTHING if same else CONTENT
 
 
-_FIRST_BYTES = 1 << 20
-_STEP_BYTES = 8 << 20
-_SMALLEST_CHUNK_BYTES = 16 << 20
-_LARGEST_CHUNK_BYTES = 256 << 20
-_CHUNKS_PER_RANK = 32
-_CHUNK_S = 0.25
-UNLIKE = -1
-"""The slot that counts differing chunks. Slot numbers below it are error codes."""
-
-
 class ChunkedPair(msgspec.Struct, frozen=True):
     """A pair whose chunks are being compared; `different` holds the differences so far."""
 
@@ -415,7 +413,7 @@ class LargeFileComparer:
                     length = min(_STEP_BYTES, end - at)
                     if not self._contents.same(fds, at, length, sparse=item.sparse):
                         self._counters.bytes_done += end - at
-                        return {UNLIKE: 1}
+                        return {_UNLIKE: 1}
                     at += length
                     self._counters.bytes_done += length
                     if time.monotonic() > until_s:
@@ -433,10 +431,10 @@ class LargeFileComparer:
     def complete(self, begun: ChunkedPair, merged: dict[int, int], context: NoticeSink) -> None:
         """Report a pair after all of its chunks have been compared."""
         code = min(merged, default=0)
-        if code < UNLIKE and not merged.get(UNLIKE):
+        if code < _UNLIKE and not merged.get(_UNLIKE):
             self._task.fail(begun.pair.path, "compare", _error_of(code), context)
             return
-        found = CONTENT if merged.get(UNLIKE) else NOTHING
+        found = CONTENT if merged.get(_UNLIKE) else NOTHING
         self._pairs.settle(begun.pair, begun.different | found, context)
 
 
