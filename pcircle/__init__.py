@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from pcircle.library.stream import Results
     from pcircle.tools.common.copy_report import CopyReport
-    from pcircle.tools.fbcast.report import BadNode, BroadcastReport
+    from pcircle.tools.fbcast.command import BadNode, BroadcastReport
     from pcircle.tools.fls.rows import ListRow
     from pcircle.tools.fmirror.report import MirrorReport
     from pcircle.tools.fprof.reports.report import ProfileReport
@@ -78,8 +78,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BadNode": "pcircle.tools.fbcast.report",
-    "BroadcastReport": "pcircle.tools.fbcast.report",
+    "BadNode": "pcircle.tools.fbcast.command",
+    "BroadcastReport": "pcircle.tools.fbcast.command",
     "CopyReport": "pcircle.tools.common.copy_report",
     "FailedEntry": "pcircle.jobs.failures",
     "ListRow": "pcircle.tools.fls.rows",

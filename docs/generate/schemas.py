@@ -48,7 +48,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
      "pcircle.cli.tree_program:TreeReport", "pcircle.tools.fchmod.entry_changer:ModeCounters"),
     ("fdiff", "fdiff --json", ["fdiff"], "pcircle.cli.tree_program:TreeReport",
      "pcircle.tools.fdiff.work.task:DiffCounters"),
-    ("fbcast", "fbcast --json", ["fbcast"], "pcircle.tools.fbcast.report:BroadcastReport", ""),
+    ("fbcast", "fbcast --json", ["fbcast"], "pcircle.tools.fbcast.command:BroadcastReport", ""),
     ("fbench", "fbench --json", [], "pcircle.tools.fbench.command:BenchReport", ""),
     ("scale", "pcircle scale --json", [],
      "pcircle.tools.scale.command:ScaleDocument", ""),

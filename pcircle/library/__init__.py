@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pcircle.library import keywords
     from pcircle.library.stream import Results
     from pcircle.tools.common.copy_report import CopyReport
-    from pcircle.tools.fbcast.report import BroadcastReport
+    from pcircle.tools.fbcast.command import BroadcastReport
     from pcircle.tools.fls.rows import ListRow
     from pcircle.tools.fmirror.report import MirrorReport
     from pcircle.tools.fprof.reports.report import ProfileReport

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from pcircle.tools.fbcast import destination, loop
+from pcircle.tools.fbcast import command, destination
 
 _CALLS = ("join", "begin", "write", "complete", "prepare", "commit", "undo", "drop")
 
@@ -46,8 +46,8 @@ def _around(steps: _Steps, owner: Any, name: str) -> None:
 
 def _count(path: str) -> None:
     """Make each rank write its number of sent messages."""
-    run: Any = loop.Loop.run
-    send: Any = loop.Loop._send
+    run: Any = command.Loop.run
+    send: Any = command.Loop._send
     sent = [0]
 
     def counted(self: Any, dest: int, message: Any) -> None:
@@ -60,8 +60,8 @@ def _count(path: str) -> None:
             file.write(str(sent[0]))
         return code
 
-    loop.Loop.run = run_and_count  # type: ignore[method-assign]
-    loop.Loop._send = counted  # type: ignore[method-assign]
+    command.Loop.run = run_and_count  # type: ignore[method-assign]
+    command.Loop._send = counted  # type: ignore[method-assign]
 
 
 def main() -> int:
