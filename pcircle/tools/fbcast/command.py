@@ -44,7 +44,7 @@ from pcircle.tools.fbcast.messages import BroadcastPlan, Finish, Message, StopRe
 from pcircle.tools.fbcast.node import READER, BlockingWorker, BroadcastNode, Disk, Then
 from pcircle.tools.fbcast.options import BroadcastOptions
 from pcircle.tools.fbcast.signatures import digest
-from pcircle.tools.fbcast.source_reader import BroadcastTotals, Operand, SourceReader
+from pcircle.tools.fbcast.stream import BroadcastTotals, Operand, SourceReader
 from pcircle.transport.contract import Delivery, Transport
 from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start, warn_stale_launcher

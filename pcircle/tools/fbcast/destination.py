@@ -38,12 +38,12 @@ from pcircle.fs.safe_open import directory as open_directory
 from pcircle.fs.scan import rewound
 from pcircle.tools.fbcast.messages import BroadcastPlan, Ready
 from pcircle.tools.fbcast.signatures import signatures_of
-from pcircle.tools.fbcast.source_reader import allow_descriptors
-from pcircle.tools.fbcast.stream_decoder import (
+from pcircle.tools.fbcast.stream import (
     FileListComparer,
     InvalidStreamError,
     StreamDecoder,
     TreeWriter,
+    allow_descriptors,
 )
 
 PREFIX = b".fbcast-"

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.tools.fbcast.source_reader import Operand, SourceReader
-from pcircle.tools.fbcast.stream_decoder import FileListComparer, TreeWriter
+from pcircle.tools.fbcast.stream import FileListComparer, Operand, SourceReader, TreeWriter
 from tests import strace
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
