@@ -15,7 +15,7 @@ import pytest
 
 from pcircle.aio import Files
 from pcircle.cli.json_output import put
-from pcircle.tools.fsum.publishing import place_for
+from pcircle.tools.fsum.manifests import place_for
 from tests.tools.fcp.access import ACCESS, DEFAULT, access_of, drawn_seed, give, random_list
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.tools.fsum.publishing import _give_name
+from pcircle.tools.fsum.manifests import _give_name
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ _PROGRAM = """
 import os, resource, sys
 from pcircle.walk.roots import Root
 from pcircle.tools.fsum.plan import SumPlan
-from pcircle.tools.fsum.publishing import publish
+from pcircle.tools.fsum.manifests import publish
 from pcircle.ops.digest.manifest import ManifestEntry, SectionWriter
 from pcircle.walk.segments import SegmentWriter, cut, merged, present, write_range
 

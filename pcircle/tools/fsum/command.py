@@ -78,7 +78,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
         against = None
         if options.against is not None and not self._is_list:
             against = self._place_of_old(options.against, here := self.directory())
-            from pcircle.tools.fsum.publishing import own_files
+            from pcircle.tools.fsum.manifests import own_files
 
             self._own = own_files(roots[0], here, [OwnFile(*os.path.split(against))])
         if self._is_list and roots[0].name:
@@ -119,7 +119,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
 
     def _begin_output(self, output: bytes, root: Root) -> None:
         """Prepare the parts of the manifest; raise UsageError if it cannot be written."""
-        from pcircle.tools.fsum.publishing import (
+        from pcircle.tools.fsum.manifests import (
             destination_of,
             own_files,
             place_for,
@@ -168,7 +168,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
         if options.against is None:
             return None, options.algorithm or "xxh128", False
         from pcircle.ops.digest.manifest import Manifest
-        from pcircle.tools.fsum.publishing import read_against
+        from pcircle.tools.fsum.manifests import read_against
 
         found = read_against(options.against, options.algorithm, options.mode, null=options.null)
         if isinstance(found, Manifest):
@@ -228,7 +228,7 @@ def _diff(args: argparse.Namespace) -> int:
     if launched().rank:
         return 0
     from pcircle.tools.fsum.console import differences
-    from pcircle.tools.fsum.publishing import read_manifest
+    from pcircle.tools.fsum.manifests import read_manifest
 
     with any_link(args.insecure_links):
         old, new = (read_manifest(os.fsencode(name)) for name in args.diff)
@@ -245,7 +245,7 @@ def _export(args: argparse.Namespace) -> int:
     if launched().rank:
         return 0
     from pcircle.tools.fsum.console import tell_checksums
-    from pcircle.tools.fsum.publishing import read_manifest
+    from pcircle.tools.fsum.manifests import read_manifest
 
     with any_link(args.insecure_links):
         manifest = read_manifest(os.fsencode(args.export))

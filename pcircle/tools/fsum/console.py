@@ -115,7 +115,7 @@ class SumConsole(base.Console[SumResult]):
         self, code: int, total: SumCounters, outcome: Outcome[SumResult], reasons: list[str]
     ) -> int:
         """Write the manifest, or compare the root with the old manifest; return the exit code."""
-        from pcircle.tools.fsum.publishing import against_root, publish, root_of
+        from pcircle.tools.fsum.manifests import against_root, publish, root_of
 
         plan = self._plan
         root = None if code or outcome.result is None else root_of(plan, outcome.result)

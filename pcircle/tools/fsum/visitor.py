@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pcircle.fs.directories import Directories
     from pcircle.fs.lists import Lists
     from pcircle.jobs.action_log import ActionLog
-    from pcircle.tools.fsum.ledger import Ledger
+    from pcircle.tools.fsum.manifests import Ledger
 
 
 _SCAN = DirectoryScan(max_entries=64, max_batch_entries=512, keep_open=True, sort=True)
@@ -310,7 +310,7 @@ class SumTask(WalkTask[Item, SumResult]):
         )
         self._ledger: Ledger | None = None
         if plan.detailed:
-            from pcircle.tools.fsum.ledger import Ledger  # most runs use no manifest
+            from pcircle.tools.fsum.manifests import Ledger  # most runs use no manifest
 
             books: Ledger | None = None if first is None else first._ledger
             self._ledger = Ledger(plan, rank, self._signer, self.counters, books)
