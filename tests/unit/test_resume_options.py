@@ -14,7 +14,7 @@ from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.ops.copy.tree.items import DIRECTORY, CopyPlan, CopyRoot
 from pcircle.tools.common.copy_options import CopyOptions
 from pcircle.tools.fcp import cli as fcp
-from pcircle.tools.fcp.options import FcpOptions
+from pcircle.tools.fcp.cli import FcpOptions
 from pcircle.tools.fmirror import cli as fmirror
 from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.walk.globs import Rule

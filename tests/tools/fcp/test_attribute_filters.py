@@ -18,7 +18,7 @@ from pcircle.core.units import timestamp
 from pcircle.ops.checkpoint.plan import CheckpointOptions
 from pcircle.ops.copy.tree.items import CopyPlan
 from pcircle.tools.common.copy_program import CopyProgram
-from pcircle.tools.fcp.options import FcpOptions
+from pcircle.tools.fcp.cli import FcpOptions
 from pcircle.walk.attributes import Moment
 
 from ..fprof.running import profiled
