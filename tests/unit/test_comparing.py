@@ -18,7 +18,7 @@ from pcircle.fs.stats import CAPACITY, Stats
 from pcircle.ops.compare import fields as f
 from pcircle.ops.compare.content import BLOCK_BYTES, ContentComparer
 from pcircle.ops.compare.details import DetailComparer
-from pcircle.ops.compare.itemize import itemize, itemize_one_sided
+from pcircle.ops.compare.fields import itemize, itemize_one_sided
 from pcircle.ops.compare.statuses import StatusComparer, UserNames, error_side, open_files
 from tests.programs import required
 

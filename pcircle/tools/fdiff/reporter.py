@@ -39,8 +39,10 @@ from pcircle.ops.compare.fields import (
     SIZE,
     TARGET,
     field_names,
+    itemize,
+    itemize_one_sided,
+    kind_letter,
 )
-from pcircle.ops.compare.itemize import itemize, itemize_one_sided, kind_letter
 from pcircle.ops.compare.statuses import error_side
 from pcircle.tools.fdiff.plan import DIFFERENT, ONLY_A, DiffCounters, DiffPlan, MatchedPaths
 

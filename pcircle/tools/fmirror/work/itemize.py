@@ -21,7 +21,6 @@ from pcircle.jobs.action_log import ActionLines
 from pcircle.jobs.plan_file import entry
 from pcircle.ops.compare import fields
 from pcircle.ops.compare.details import DetailComparer
-from pcircle.ops.compare.itemize import itemize
 from pcircle.ops.copy.tree.counters import CopyCounters
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
@@ -108,7 +107,7 @@ def line_of(
     gets the current time, which rsync shows as `T`.
     """
     known = different if look == "content" else different & ~fields.CONTENT
-    shown = itemize(known, mode)[:_COLUMNS]
+    shown = fields.itemize(known, mode)[:_COLUMNS]
     if stat.S_ISREG(mode):
         shown = (">" if different & _NEW else ".") + shown[1:]
     if not (keeps_times or different & fields.KIND):
