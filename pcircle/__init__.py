@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         sign,
     )
     from pcircle.library.stream import Results
-    from pcircle.tools.common.copy_report import CopyReport
+    from pcircle.tools.common.copy_console import CopyReport
     from pcircle.tools.fbcast.command import BadNode, BroadcastReport
     from pcircle.tools.fls.rows import ListRow
     from pcircle.tools.fmirror.report import MirrorReport
@@ -80,7 +80,7 @@ __all__ = [
 _HOMES = {
     "BadNode": "pcircle.tools.fbcast.command",
     "BroadcastReport": "pcircle.tools.fbcast.command",
-    "CopyReport": "pcircle.tools.common.copy_report",
+    "CopyReport": "pcircle.tools.common.copy_console",
     "FailedEntry": "pcircle.jobs.failures",
     "ListRow": "pcircle.tools.fls.rows",
     "MirrorReport": "pcircle.tools.fmirror.report",

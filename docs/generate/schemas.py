@@ -28,7 +28,7 @@ ALGORITHMS = "|".join(algorithm_names())
 
 # The documents of --json: file, title, tools, type, and type of the counters.
 _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
-    ("fcp", "fcp --json", ["fcp"], "pcircle.tools.common.copy_report:CopyReport", ""),
+    ("fcp", "fcp --json", ["fcp"], "pcircle.tools.common.copy_console:CopyReport", ""),
     ("fmirror", "fmirror --json", ["fmirror"], "pcircle.tools.fmirror.report:MirrorReport", ""),
     ("fsum", "fsum --json", ["fsum"], "pcircle.tools.fsum.console:SumReport", ""),
     ("fsum-diff", "fsum --diff --json", ["fsum"],

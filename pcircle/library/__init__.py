@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pcircle.cli.tree_program import TreeReport
     from pcircle.library import keywords
     from pcircle.library.stream import Results
-    from pcircle.tools.common.copy_report import CopyReport
+    from pcircle.tools.common.copy_console import CopyReport
     from pcircle.tools.fbcast.command import BroadcastReport
     from pcircle.tools.fls.rows import ListRow
     from pcircle.tools.fmirror.report import MirrorReport

@@ -10,7 +10,7 @@ from pcircle.cli.report import RankShare, shares
 from pcircle.jobs.failures import FailedEntry, Failure
 from pcircle.ops.copy.tree.counters import CopyCounters, RecordedCounts, named, totals
 from pcircle.runtime import RankReport
-from pcircle.tools.common.copy_report import (
+from pcircle.tools.common.copy_console import (
     SCHEMA,
     CopyReport,
     summary,

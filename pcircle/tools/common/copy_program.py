@@ -35,9 +35,8 @@ from pcircle.ops.copy.tree.resume import (
 )
 from pcircle.ops.copy.tree.task import CopyTask, JournaledCopy
 from pcircle.runtime import Observer, Task
-from pcircle.tools.common.copy_console import CopyConsole
+from pcircle.tools.common.copy_console import CopyConsole, Signatures, described
 from pcircle.tools.common.copy_options import CopyOptions
-from pcircle.tools.common.copy_report import described
 from pcircle.walk.attributes import AttributeFilter
 from pcircle.walk.globs import Rule
 
@@ -371,8 +370,6 @@ class CopyProgram(ToolProgram):
         roots = msgspec.msgpack.decode(plan, type=CopyPlan).roots
         self._exact = roots[0].target_shown == options.target and not options.into
         if options.sign is not None:
-            from pcircle.tools.common.copy_report import Signatures
-
             signatures = Signatures(options.sign, tuple(root.target_shown for root in roots))
         self.console = self.console_type(
             options,

@@ -14,8 +14,7 @@ from pcircle.jobs.failures import FailedEntry, Failure
 from pcircle.ops.copy.tree.counters import CopyCounters
 from pcircle.ops.copy.tree.items import CopyResult
 from pcircle.runtime import Outcome
-from pcircle.tools.common.copy_console import CopyConsole
-from pcircle.tools.common.copy_report import CopyReport, summary
+from pcircle.tools.common.copy_console import CopyConsole, CopyReport, summary
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.extraneous import ExtraneousPaths, Surplus
 from pcircle.tools.fmirror.work.itemize import LinkedNameGroups, LinkedRecords, count

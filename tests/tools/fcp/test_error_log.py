@@ -22,8 +22,8 @@ import pytest
 from pcircle.core.errors import UsageError
 from pcircle.jobs.failures import decode, encode
 from pcircle.ops.copy.tree.counters import CopyCounters
+from pcircle.tools.common.copy_console import account
 from pcircle.tools.common.copy_error_log import read_log
-from pcircle.tools.common.copy_report import account
 
 from .judge import CONTENT, METADATA, differences, snapshot
 from .running import (

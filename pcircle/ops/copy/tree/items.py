@@ -133,7 +133,7 @@ class HardLinkItem(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=Fal
 
     The copy was made in `epoch`, or by an earlier run, in which case only the name of `first` is
     known. `copied` is the source of the copy; names of any other file are not linked to the copy.
-    `seal` belongs to the copy; see `pcircle.tools.common.copy_report`.
+    `seal` belongs to the copy; see `pcircle.tools.common.copy_console`.
     """
 
     one: HardLinkedName
@@ -227,7 +227,7 @@ class PartialResult(msgspec.Struct, frozen=True, array_like=True):
 
     Counters count entries when they are copied; a result means that they are complete. If there is
     a checkpoint, a result belongs to an `epoch` and contains its share of the job's `counts`. The
-    other fields are for the signature; see `pcircle.tools.common.copy_report`. `runs` contains
+    other fields are for the signature; see `pcircle.tools.common.copy_console`. `runs` contains
     packed entries of the directory, and `spilled` the positions of runs on the disk of this rank.
     `signed` is the number of entries, including those in subdirectories. `blocks` contains digests
     of a large file.
