@@ -39,7 +39,7 @@ from pcircle.fs.attributes.lustre import (
 from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.attributes.mounts import type_of
 from pcircle.fs.entry_errors import LAYOUT
-from pcircle.ops.copy.entry.layouts import UnsupportedLayoutError
+from pcircle.ops.copy.entry.attributes import UnsupportedLayoutError
 from pcircle.ops.copy.tree.destination import DEFAULT, KEEP, demand, read_wish
 
 

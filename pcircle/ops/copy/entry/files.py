@@ -41,9 +41,8 @@ from pcircle.fs.file_system import are_same, is_pseudo, reports_holes
 from pcircle.fs.native.interface import NOT_PLAIN, UNTRIED
 from pcircle.fs.open_flags import O_NOATIME, OPEN_FILE
 from pcircle.ops.copy.entry import target
-from pcircle.ops.copy.entry.attributes import AttributeCopier
+from pcircle.ops.copy.entry.attributes import AttributeCopier, LayoutCopier
 from pcircle.ops.copy.entry.counts import CopyCounts
-from pcircle.ops.copy.entry.layouts import LayoutCopier
 from pcircle.ops.copy.entry.links import LinkCopier
 from pcircle.ops.copy.entry.observers import (
     CopyContext,

@@ -63,7 +63,7 @@ class FileRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Striping(msgspec.Struct, frozen=True, array_like=True):
-    """The treatment of Lustre layouts; see `pcircle.ops.copy.entry.layouts`.
+    """The treatment of Lustre layouts; see `pcircle.ops.copy.entry.attributes`.
 
     `source` and `target` are true if that side is on Lustre. New files are created with `layout`,
     or, if `keep` is true, with the layout of their source. With `keep`, directories also receive

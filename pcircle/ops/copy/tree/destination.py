@@ -5,7 +5,7 @@ otherwise it is DST. Several sources require an existing directory. `SRC/.` and 
 base name, so their contents are copied into DST. With `-T`, DST is the copy even if it exists.
 
 For `--stripe`, rank 0 determines once whether each side is on Lustre, with one system call per file
-system of the sources and one per target directory. `pcircle.ops.copy.entry.layouts` sets the
+system of the sources and one per target directory. `pcircle.ops.copy.entry.attributes` sets the
 layouts.
 """
 
