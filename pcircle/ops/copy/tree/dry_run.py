@@ -54,7 +54,7 @@ from pcircle.ops.copy.tree.selection import (
     refuse_cycle,
     siblings_of,
 )
-from pcircle.ops.copy.tree.waiting_copies import ItemLimits, limits_of
+from pcircle.ops.copy.tree.worker import ItemLimits, limits_of
 from pcircle.runtime import Context, Task
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
 from pcircle.walk.open_directory import ItemContext, Open

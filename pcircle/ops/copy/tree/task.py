@@ -56,8 +56,7 @@ from pcircle.ops.copy.tree.large_files import LargeFileCopier, LargeFileState
 from pcircle.ops.copy.tree.links import HardLinks, copy_of
 from pcircle.ops.copy.tree.selection import first_items
 from pcircle.ops.copy.tree.visitor import CopyVisitor
-from pcircle.ops.copy.tree.waiting_copies import LONGEST_WAIT_S
-from pcircle.ops.copy.tree.worker import Worker
+from pcircle.ops.copy.tree.worker import LONGEST_WAIT_S, Worker
 from pcircle.runtime import Context
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
 from pcircle.walk.open_directory import ItemContext, Open

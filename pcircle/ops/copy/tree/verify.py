@@ -1,7 +1,7 @@
 """`--verify`: read copies back from disk instead of memory, and repair them.
 
 Digests of the copy are compared with digests of the data that was read from the source. The copy
-has been synced (`pcircle.ops.copy.tree.waiting_copies`), so its pages are clean and can be dropped
+has been synced (`pcircle.ops.copy.tree.worker`), so its pages are clean and can be dropped
 from the page cache. The data is then read from the disk or the server. Pages cannot be dropped on a
 memory file system, or while another process maps the file.
 

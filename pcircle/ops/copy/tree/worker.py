@@ -3,14 +3,25 @@
 Each object knows only the objects that are passed to it here. Classes that process entries take
 these objects from a `Worker`, most of them by deriving from `WorkerPart`. The threads of a rank
 share the journal, the epochs, the limits and the waiting copies.
+
+`WaitingCopies` holds copies until they are on disk and can be verified. An item whose copies will
+be verified is held (`Context.hold`) with its epoch. When the epoch is committed, the item is
+resumed with a new item, which reads the copies back on any rank. One sync serves all waiting
+copies. Epochs are short, so usually only the work of a few seconds is waiting.
+
+`ItemLimits` defines the costs of items for `--bwlimit` and `--ops-limit`; see
+`pcircle.ops.copy.entry.observers`.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from pcircle.core.errors import NoSpace
 from pcircle.fs.directories import HOLDER
@@ -18,24 +29,148 @@ from pcircle.fs.entry_errors import errno_and_reason, error_context, kind_of, tr
 from pcircle.fs.file_system import is_read_only
 from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink, stop_reason
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
-from pcircle.ops.checkpoint.journal import Recorder
+from pcircle.ops.checkpoint.journal import Counts, Recorder
 from pcircle.ops.checkpoint.previous_records import PreviousRecords
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.files import Copier
-from pcircle.ops.copy.entry.observers import SigningObserver
+from pcircle.ops.copy.entry.observers import RateLimits, SigningObserver
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError, OverwritePolicy
 from pcircle.ops.copy.entry.target import FULL, TargetFullError, TemporaryNames
 from pcircle.ops.copy.tree.counters import CopyActionLog, CopyCounters, CounterDelta
 from pcircle.ops.copy.tree.directory import Sides
-from pcircle.ops.copy.tree.items import DIRECTORY, CopyPlan
+from pcircle.ops.copy.tree.items import (
+    DIRECTORY,
+    ChunkVerification,
+    CopiedFiles,
+    CopyChunk,
+    CopyPlan,
+    CopyResult,
+    FileVerification,
+    HardLinkItem,
+    Item,
+    LargeFileItem,
+)
 from pcircle.ops.copy.tree.resume import PreviousRun
 from pcircle.ops.copy.tree.selection import siblings_of
-from pcircle.ops.copy.tree.waiting_copies import ItemLimits, WaitingCopies, limits_of
+from pcircle.runtime import Context
 from pcircle.walk.items import DirectoryIdentity
+from pcircle.walk.visitor import Where
 
 if TYPE_CHECKING:
     from pcircle.ops.copy.entry.content_hash import HashObserver
     from pcircle.ops.digest import Signer
+
+
+LONGEST_WAIT_S = 2.0
+"""The period of the rounds that end epochs; idle ranks end an epoch sooner."""
+
+
+class ItemLimits(RateLimits):
+    """One rank's share of the limits of a copy, with the costs of its items."""
+
+    def begin(self, item: Item, stop: Callable[[], bool]) -> None:
+        """Wait until the limits allow an item to start; the names in a batch wait one by one."""
+        self.start(stop)
+        if isinstance(item, CopyChunk):
+            self.operations(2)
+        elif isinstance(item, HardLinkItem):
+            self.operations(self.entry)
+        elif isinstance(item, LargeFileItem):
+            self.operations(self.entry + 2)  # one more lookup, and a rename
+
+
+def limits_of(plan: CopyPlan, size: int) -> ItemLimits | None:
+    """Return a rank's share of the limits, or None if there are none."""
+    limits = plan.bytes_per_s, plan.operations_per_s
+    if limits == (None, None) and plan.polite is None:
+        return None
+    return ItemLimits(plan, *limits, size, plan.polite)
+
+
+class _Held:
+    """The waiting items of one rank, with their epochs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._committed = 0
+        self._held: list[tuple[int, Item, Context[Item]]] = []
+
+    def add(self, epoch: int, item: Item, context: Context[Item]) -> None:
+        """Hold an item until this epoch is committed."""
+        context.hold(epoch)
+        with self._lock:
+            if epoch > self._committed:
+                self._held.append((epoch, item, context))
+                return
+        context.resume(context.ticket, [item], CopyResult(), epoch)
+
+    def commit(self, epoch: int) -> None:
+        """Resume the items of this epoch and of earlier epochs."""
+        with self._lock:
+            self._committed = epoch
+            ready = [held for held in self._held if held[0] <= epoch]
+            self._held = [held for held in self._held if held[0] > epoch]
+        for of, item, context in ready:
+            context.resume(context.ticket, [item], CopyResult(), of)
+
+
+class WaitingCopies:
+    """Holds the copies of one worker thread; its `hasher` has computed their digests.
+
+    If `beside` (of another thread of the rank) is given, the held items are shared with it.
+    """
+
+    def __init__(
+        self, disk: FileSystemSync, hasher: HashObserver, beside: WaitingCopies | None = None
+    ) -> None:
+        self._disk = disk
+        self._hasher = hasher
+        self._held: _Held = _Held() if beside is None else beside._held
+
+    def begin(self) -> None:
+        """Start an item, and discard the digests of the previous one."""
+        self._hasher.take()
+
+    def copied(
+        self, where: Where, names: Sequence[bytes], counts: Counts = (), entries: bytes = b""
+    ) -> CopiedFiles | None:
+        """Return the files to verify among completed names, or None if there are none.
+
+        `counts`, if given, and `entries` are recorded with the names after verification.
+        """
+        seen = self._hasher.take()
+        files = [name for name in names if name in seen]
+        if not files:
+            return None
+        found = [seen[name] for name in files]
+        return CopiedFiles(
+            where.root,
+            where.path,
+            where.place,
+            b"\0".join(files),
+            tuple(content.size for content in found),
+            b"".join(content.digest for content in found),
+            b"\0".join(name for name in names if name not in seen),
+            counts,
+            entries,
+            where.slot,
+        )
+
+    def hold(self, copied: Sequence[CopiedFiles], context: Context[Item]) -> None:
+        """Hold the copies of the item until they are on disk."""
+        self._held.add(self._disk.epoch, FileVerification(tuple(copied)), context)
+
+    def part(self, chunk: CopyChunk, reached: int, blocks: bytes, context: Context[Item]) -> None:
+        """Hold the copied part of a chunk, which ends at `reached`."""
+        length = reached - chunk.offset
+        part = msgspec.structs.replace(chunk, length=length, weight=0.0)
+        self._held.add(
+            self._disk.epoch, ChunkVerification(part, self._hasher.digest, blocks), context
+        )
+
+    def commit(self, epoch: int) -> None:
+        """Resume all items up to this epoch; this is called on another thread."""
+        self._held.commit(epoch)
 
 
 class CopyAccounts(FailureReporter):

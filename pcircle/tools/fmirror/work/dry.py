@@ -19,7 +19,7 @@ from pcircle.ops.compare import fields
 from pcircle.ops.copy.tree.counters import CopyActionLog, CopyCounters, letter_of
 from pcircle.ops.copy.tree.dry_run import DryTask, DryVisitor
 from pcircle.ops.copy.tree.items import CopyPlan, Notice, scope_of
-from pcircle.ops.copy.tree.waiting_copies import ItemLimits
+from pcircle.ops.copy.tree.worker import ItemLimits
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import extraneous, steps
