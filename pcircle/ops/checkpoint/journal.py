@@ -42,7 +42,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import xxhash
@@ -51,13 +51,10 @@ from pcircle.core.errors import NoSpace
 from pcircle.core.writing import write_at
 from pcircle.fs.directories import HOLDER, closing_fd
 from pcircle.fs.open_flags import OPEN_DIRECTORY
-from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
+from pcircle.ops.checkpoint.file_system_sync import FileSystemSync, SharedSync
 from pcircle.ops.checkpoint.hashes import blake2b
 from pcircle.ops.checkpoint.plan import JournalPlan
-
-if TYPE_CHECKING:
-    from pcircle.ops.checkpoint.file_system_sync import SharedSync
-    from pcircle.ops.checkpoint.shared_board import SharedBoard
+from pcircle.ops.checkpoint.shared_board import SharedBoard
 
 
 class TailState(msgspec.Struct):
@@ -94,9 +91,6 @@ class JournalTail:
     def locked(self) -> Iterator[TailState]:
         """Lock the tail and yield its state; changes of the state are stored. Raises OSError."""
         if not self._was_joined:
-            # A single rank does not need it.
-            from pcircle.ops.checkpoint.shared_board import SharedBoard
-
             self._was_joined = True
             with suppress(OSError):
                 self._board = SharedBoard(self._token, self._name, len(TailState.__struct_fields__))
@@ -116,8 +110,6 @@ class JournalTail:
     def sync(self, flush: Callable[[], None]) -> None:
         """Ensure that data written before this call is on disk; `flush` writes it if necessary."""
         if self._board is not None and self._syncs is None:
-            from pcircle.ops.checkpoint.file_system_sync import SharedSync  # rarely needed
-
             # The name contains the creator, because a rank that arrives after the creator has left
             # may use another file.
             name = f"{self._name}-{self._creator}-syncs"

@@ -467,8 +467,6 @@ def _refuse_unusable(options: CopyOptions) -> None:
 
 def _import_ahead(options: CopyOptions) -> None:
     """Import modules that only this job needs before ranks are forked, so that all share them."""
-    if local_ranks(options) > 1 and not options.checkpoint.never:
-        import pcircle.ops.checkpoint.shared_board
     if options.verify:
         import pcircle.ops.copy.tree.verify
     if options.dry:
