@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from pcircle.fs.attributes.owners import Bits, Given, IdRule
     from pcircle.ops.checkpoint.plan import CheckpointOptions
     from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-    from pcircle.tools.fmirror.plan import DeletionPolicy, UpdatePolicy
+    from pcircle.tools.fmirror.plan import DeletionPolicy, RenamedPaths, UpdatePolicy
     from pcircle.tools.fmirror.snapshots import Snapshot
-    from pcircle.tools.fmirror.work.rename_pairs import RenamedPaths
 
 # Options of the jobs around the copy: with QUIET they print nothing, and with NO_OUTPUT they leave
 # the output files to the copy.
@@ -484,7 +483,7 @@ class MirrorOptions(CopyOptions, root="A"):
     @cached_property
     def renamed(self) -> RenamedPaths:
         """The paths that a dry run of `--moved` would rename."""
-        from pcircle.tools.fmirror.work.rename_pairs import RenamedPaths
+        from pcircle.tools.fmirror.plan import RenamedPaths
 
         return RenamedPaths()
 

@@ -52,6 +52,16 @@ class DeletionPolicy(msgspec.Struct, frozen=True, array_like=True):
     reported: bool = False
 
 
+class RenamedPaths(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+    """The new and the present paths of files that a dry run would rename.
+
+    Each path is an eight-byte hash as in `pcircle.tools.fmirror.work.rename_pairs.PathHashes`.
+    """
+
+    new: bytes = b""
+    old: bytes = b""
+
+
 class MirrorPlan(CopyPlan, frozen=True, kw_only=True):
     """The plan of a copy that updates its target.
 

@@ -50,7 +50,7 @@ from pcircle.ops.copy.tree.items import Notice
 from pcircle.runtime import Context, Observer, Outcome, Task
 from pcircle.threads.throttle import BURST_S, Throttle
 from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions
-from pcircle.tools.fmirror.plan import MirrorPlan
+from pcircle.tools.fmirror.plan import MirrorPlan, RenamedPaths
 from pcircle.tools.fmirror.removal import DeletionConsole, DeletionProgram
 from pcircle.tools.fmirror.report import MirrorConsole
 from pcircle.tools.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
@@ -60,7 +60,6 @@ from pcircle.tools.fmirror.work.listing import ListingTimes
 from pcircle.tools.fmirror.work.rename_pairs import (
     MissingFiles,
     RenameCandidates,
-    RenamedPaths,
     RenamePair,
     RenameResult,
     ordered,

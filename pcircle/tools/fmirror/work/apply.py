@@ -25,8 +25,8 @@ from pcircle.ops.copy.tree.items import PartialResult
 from pcircle.ops.copy.tree.small_directories import made_with
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
-from pcircle.tools.fmirror.work import steps
-from pcircle.tools.fmirror.work.steps import Step
+from pcircle.tools.fmirror import plan_file
+from pcircle.tools.fmirror.plan_file import Step
 from pcircle.tools.fmirror.work.visitor import (
     JournaledMirror,
     MirrorTask,
@@ -58,7 +58,7 @@ class ApplyVisitor(MirrorVisitor):
 
     def _step(self, opened: Open[PartialResult]) -> Step | None:
         """Return the planned step of a directory."""
-        return steps.read(mark_in(opened.only, self.lists))
+        return plan_file.step_of(mark_in(opened.only, self.lists))
 
     # ---- directories -----------------------------------------------------------
 
@@ -70,8 +70,8 @@ class ApplyVisitor(MirrorVisitor):
         holder_fd: int,
         holder: Open[PartialResult] | None,
     ) -> bool:
-        with error_context(steps.DOING):
-            step, there = self._step(opened), steps.side(name, holder_fd)
+        with error_context(plan_file.DOING):
+            step, there = self._step(opened), plan_file.side(name, holder_fd)
             if step is None:  # only a parent of planned entries
                 as_planned = there.startswith(b"d")
             else:
@@ -79,9 +79,9 @@ class ApplyVisitor(MirrorVisitor):
                 begun = there != step.target and not self._has_begun(status, name, holder_fd)
                 as_planned = as_planned and not begun
             if not as_planned:
-                raise Changed(steps.OTHER)
+                raise Changed(plan_file.OTHER)
         self._copier.names.expected = there
-        self._is_to_change = step is not None and step.word != steps.WITHIN
+        self._is_to_change = step is not None and step.word != plan_file.WITHIN
         return super()._make_in(opened, status, name, holder_fd, holder)
 
     def _is_ours(self, holder_fd: int, name: bytes) -> bool:
@@ -104,7 +104,7 @@ class ApplyVisitor(MirrorVisitor):
 
     def _finish_open(self, opened: Open[PartialResult], lease: Lease, missing: int) -> None:
         step = self._step(opened)
-        if step is not None and step.word != steps.WITHIN:
+        if step is not None and step.word != plan_file.WITHIN:
             super()._finish_open(opened, lease, missing)
             return
         if not opened.path:  # a mark left later would change the final times of the root
@@ -117,13 +117,13 @@ class ApplyVisitor(MirrorVisitor):
 
     def _is_settled(self, opened: Open[PartialResult]) -> bool:
         step = self._step(opened)
-        is_changed = step is not None and step.word != steps.WITHIN
+        is_changed = step is not None and step.word != plan_file.WITHIN
         return is_changed and super()._is_settled(opened)
 
     def failed(self, opened: Open[PartialResult], error: OSError, context: Context[Item]) -> None:
         """Report a failed directory as a deviation from the plan if it vanished or changed kind."""
         if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
-            set_operation(error, steps.DOING)
+            set_operation(error, plan_file.DOING)
         super().failed(opened, error, context)
 
     # ---- names -----------------------------------------------------------------
@@ -133,7 +133,7 @@ class ApplyVisitor(MirrorVisitor):
     ) -> Iterable[Block]:
         there = opened.leases[1]
         for block in map(sorted_by_kind, super().meant(opened, blocks, source)):
-            for path, error in steps.confirmed(block, opened.path, source.fd, there.fd):
+            for path, error in plan_file.confirmed(block, opened.path, source.fd, there.fd):
                 if error is None:
                     self._surplus.setdefault(opened.root, []).append(path)
                 else:
@@ -150,7 +150,7 @@ class ApplyVisitor(MirrorVisitor):
             for kind_names in (one.files, one.links, one.specials):
                 kind_names[:] = [name for _ in kind_names]
             try:
-                with error_context(steps.DOING):
+                with error_context(plan_file.DOING):
                     is_over = self._check(where, name, mark, fds)
             except OSError as error:
                 self._counters.weight += where.weight
@@ -169,18 +169,18 @@ class ApplyVisitor(MirrorVisitor):
 
         A target entry is checked again right before it is replaced.
         """
-        step = steps.read(mark)
+        step = plan_file.step_of(mark)
         source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
         if step is None or mark_of(source) != step.source:
-            raise Changed(steps.OTHER)
-        there = steps.side(name, fds[1])
+            raise Changed(plan_file.OTHER)
+        there = plan_file.side(name, fds[1])
         digest = step.target.startswith(b"d")  # the plan replaces a directory of the target
         if digest and there.startswith(b"d"):
-            there = steps.replaced(name, fds[1])
+            there = plan_file.mark_of_replaced(name, fds[1])
         self._copier.names.expected = there
         if there != step.target:
             if not self._is_done(where, source, name, fds):
-                raise Changed(steps.OTHER)
+                raise Changed(plan_file.OTHER)
             if digest:
                 self._find_aside(where, name, step.target, fds[1])
             return self._asks_all and source.st_nlink == 1

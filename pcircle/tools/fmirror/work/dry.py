@@ -21,8 +21,9 @@ from pcircle.ops.copy.tree.dry_run import DryTask, DryVisitor
 from pcircle.ops.copy.tree.items import CopyPlan, Notice, scope_of
 from pcircle.ops.copy.tree.worker import ItemLimits
 from pcircle.runtime import Context
+from pcircle.tools.fmirror import plan_file
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.work import extraneous, steps
+from pcircle.tools.fmirror.work import extraneous
 from pcircle.tools.fmirror.work.itemize import Itemizer, LinkedRecords, count
 from pcircle.tools.fmirror.work.listing import Lister, ListingTimes
 from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
@@ -88,7 +89,7 @@ class DryMirrorVisitor(DryVisitor):
     def _plan_surplus(self, root: int, paths: list[bytes]) -> None:
         if self._plans:
             self._plan_within(root, os.path.dirname(paths[0]))
-            step = steps.Step(steps.NONE, steps.NONE, steps.DELETE)
+            step = plan_file.Step(plan_file.NONE, plan_file.NONE, plan_file.DELETE)
             for path in paths:
                 self._plan_step(root, path, step)
 
@@ -150,22 +151,22 @@ class DryMirrorVisitor(DryVisitor):
         """Add a directory to the plan if it is the root or would change."""
         root, path = opened.root, opened.path
         above, _, name = path.rpartition(b"/") if path else (HOLDER, b"", b"")
-        mark, there = steps.mark_of(source.opened.status), steps.NONE
+        mark, there = mark_of(source.opened.status), plan_file.NONE
         if lease is not None:
-            there = steps.mark_of(lease.opened.status)
+            there = mark_of(lease.opened.status)
         elif path:
             with suppress(OSError), self._targets.lease(root, above) as holder:
-                there = steps.side(name, holder.fd)
+                there = plan_file.side(name, holder.fd)
         if not different:
             if not path:
-                self._plan_step(root, path, steps.Step(mark, there, steps.WITHIN))
+                self._plan_step(root, path, plan_file.Step(mark, there, plan_file.WITHIN))
             return
-        word = steps.TOUCH if lease is not None else steps.COPY
-        self._plan_step(root, path, steps.Step(mark, there, word))
+        word = plan_file.TOUCH if lease is not None else plan_file.COPY
+        self._plan_step(root, path, plan_file.Step(mark, there, word))
         if lease is None and path:
             self._plan_within(root, above)
 
-    def _plan_step(self, root: int, path: bytes, step: steps.Step) -> None:
+    def _plan_step(self, root: int, path: bytes, step: plan_file.Step) -> None:
         actions = require(self._acting).actions
         actions.planned(entry(root, path, step.mark))
         if actions.is_full:
@@ -178,8 +179,8 @@ class DryMirrorVisitor(DryVisitor):
         self._within = root, path
         lease = self._targets.lease
         with suppress(OSError), self._sources.lease(root, path) as source, lease(root, path) as old:
-            here, there = (steps.mark_of(side.opened.status) for side in (source, old))
-            self._plan_step(root, path, steps.Step(here, there, steps.WITHIN))
+            here, there = (mark_of(side.opened.status) for side in (source, old))
+            self._plan_step(root, path, plan_file.Step(here, there, plan_file.WITHIN))
 
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         target = opened.leases[1]
@@ -199,7 +200,7 @@ class DryMirrorVisitor(DryVisitor):
     def _entry(
         self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Item]
     ) -> None:
-        root, path, marks = where.root, join_path(where.path, name), steps.NONE
+        root, path, marks = where.root, join_path(where.path, name), plan_file.NONE
         near = False
         if self._limits is not None:
             self._limits.operations(2)
@@ -239,7 +240,7 @@ class DryMirrorVisitor(DryVisitor):
         elif self._acting is not None:
             action = "touch" if stays else "copy"
             self._acting.actions.done(action, root, path, letter_of(mode), 0 if stays else size)
-        if marks != steps.NONE:
+        if marks != plan_file.NONE:
             self._plan_within(root, where.path)
         if self._itemizer.is_linked(source):  # rank 0 decides
             self.counters.skipped += 1
@@ -248,10 +249,10 @@ class DryMirrorVisitor(DryVisitor):
             self.counters.touched += different != 0
         else:
             count(self.counters, mode, size)
-        if marks != steps.NONE and not self._itemizer.is_linked(source):
-            word = steps.TOUCH if stays else steps.COPY
+        if marks != plan_file.NONE and not self._itemizer.is_linked(source):
+            word = plan_file.TOUCH if stays else plan_file.COPY
             here, _, there = marks.partition(b";")
-            self._plan_step(root, path, steps.Step(here, there, word))
+            self._plan_step(root, path, plan_file.Step(here, there, word))
         replaced = old is not None and stat.S_ISDIR(old.st_mode) and different & fields.KIND
         if replaced and self._reports_replaced:
             context.note([extraneous.packed(root, [path])])
@@ -264,7 +265,7 @@ class DryMirrorVisitor(DryVisitor):
         source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
         here, _, there = _marks(source, name, fds[1]).partition(b";")
         self._plan_within(where.root, where.path)
-        step = steps.Step(here, there, steps.COPY)
+        step = plan_file.Step(here, there, plan_file.COPY)
         self._plan_step(where.root, join_path(where.path, name), step)
 
     def _is_near(self, where: Where, name: bytes, source_fd: int, source: os.stat_result) -> bool:
@@ -309,7 +310,7 @@ def _marks(source: os.stat_result, name: bytes, target_fd: int) -> bytes:
 
     Raise OSError if the target entry cannot be examined.
     """
-    return b"%b;%b" % (steps.mark_of(source), steps.replaced(name, target_fd))
+    return b"%b;%b" % (mark_of(source), plan_file.mark_of_replaced(name, target_fd))
 
 
 class DryMirrorTask(DryTask):
@@ -332,21 +333,21 @@ class DryApplyVisitor(DryMirrorVisitor):
         opened.own = _action(lease, fields.NOTHING)
         status, target_fd = source.opened.status, None if lease is None else lease.fd
         try:
-            with error_context(steps.DOING):
-                step = steps.read(mark_in(opened.only, self.lists))
+            with error_context(plan_file.DOING):
+                step = plan_file.step_of(mark_in(opened.only, self.lists))
                 as_planned = lease is not None
                 if step is not None:
                     there = self._there(opened) if lease is None else mark_of(lease.opened.status)
                     as_planned = step.source == mark_of(status)
                     as_planned &= lease is not None or there == step.target
                 if not as_planned:
-                    raise Changed(steps.OTHER)
-                if step is not None and step.word != steps.WITHIN:
+                    raise Changed(plan_file.OTHER)
+                if step is not None and step.word != plan_file.WITHIN:
                     sides, context = (source.fd, status), self._here
                     different = self._itemizer.directory(opened.path, sides, target_fd, context)
                     opened.own = _action(lease, different)
                     if different and there != step.target:
-                        raise Changed(steps.OTHER)
+                        raise Changed(plan_file.OTHER)
         except OSError:
             if lease is not None:
                 lease.end()
@@ -356,7 +357,7 @@ class DryApplyVisitor(DryMirrorVisitor):
     def failed(self, opened: Open[None], error: OSError, context: Context[Item]) -> None:
         """Report a failed directory as a deviation from the plan if it vanished or changed kind."""
         if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
-            set_operation(error, steps.DOING)
+            set_operation(error, plan_file.DOING)
         super().failed(opened, error, context)
 
     def _there(self, opened: Open[None]) -> bytes:
@@ -364,8 +365,8 @@ class DryApplyVisitor(DryMirrorVisitor):
         above, _, name = opened.path.rpartition(b"/")
         gone = FileNotFoundError, NotADirectoryError
         with suppress(*gone), self._targets.lease(opened.root, above) as lease:
-            return steps.side(name, lease.fd)
-        return steps.NONE
+            return plan_file.side(name, lease.fd)
+        return plan_file.NONE
 
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         for block in map(sorted_by_kind, blocks):
@@ -380,7 +381,7 @@ class DryApplyVisitor(DryMirrorVisitor):
 
     def _confirm(self, opened: Open[None], block: Block, fds: tuple[int, int]) -> None:
         context = self._here
-        for path, error in steps.confirmed(block, opened.path, *fds):
+        for path, error in plan_file.confirmed(block, opened.path, *fds):
             if error is None:
                 context.note([extraneous.packed(opened.root, [path])])
             else:
@@ -392,14 +393,14 @@ class DryApplyVisitor(DryMirrorVisitor):
     ) -> None:
         name, mark = split_mark(name)
         try:
-            with error_context(steps.DOING):
-                step = steps.parse(mark)
+            with error_context(plan_file.DOING):
+                step = plan_file.parse(mark)
                 judged = self._itemizer.entry(where.root, where.path, name, (source_fd, target_fd))
-                there = steps.side(name, target_fd)
+                there = plan_file.side(name, target_fd)
                 if there.startswith(b"d") and step.target.startswith(b"d"):
-                    there = steps.replaced(name, target_fd)
+                    there = plan_file.mark_of_replaced(name, target_fd)
                 if mark_of(judged[0]) != step.source or (there != step.target and judged[2]):
-                    raise Changed(steps.OTHER)
+                    raise Changed(plan_file.OTHER)
         except OSError as error:
             self._fail(where.root, join_path(where.path, name), error, context)
             return

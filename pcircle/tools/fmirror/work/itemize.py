@@ -23,8 +23,8 @@ from pcircle.ops.compare import fields
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.copy.tree.counters import CopyCounters
 from pcircle.runtime import Context
+from pcircle.tools.fmirror import plan_file
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ class LinkedNameChange(msgspec.Struct, frozen=True):
     @property
     def planned(self) -> bytes:
         """Return the line for this name in a plan."""
-        word = steps.LINK if self.linked else steps.TOUCH
+        word = plan_file.LINK if self.linked else plan_file.TOUCH
         if not self.line:
-            word = steps.SAME
+            word = plan_file.SAME
         elif self.name.different & _NEW and not self.linked:
-            word = steps.COPY
+            word = plan_file.COPY
         return entry(0, self.name.path, b"%b;%b" % (self.name.marks, word))
 
 

@@ -34,8 +34,8 @@ from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.statuses import Status, StatusComparer, open_files
 from pcircle.ops.copy.entry.attributes import AttributeCopier, pinned_path
 from pcircle.ops.copy.tree.counters import CopyCounters
+from pcircle.tools.fmirror import plan_file
 from pcircle.tools.fmirror.plan import MirrorPlan, compared
-from pcircle.tools.fmirror.work import steps
 
 if TYPE_CHECKING:
     from pcircle.ops.compare.content import ContentComparer
@@ -305,11 +305,11 @@ class MirrorOverwritePolicy:
     def check(self, name: bytes, directory_fd: int, expected: bytes) -> None:
         """Raise OSError unless an entry that is about to be replaced is as `expected` by the plan.
 
-        `expected` is an earlier result of `steps.replaced`.
+        `expected` is an earlier result of `steps.mark_of_replaced`.
         """
-        with error_context(steps.DOING):
-            if steps.replaced(name, directory_fd) != expected:
-                raise Changed(steps.OTHER)
+        with error_context(plan_file.DOING):
+            if plan_file.mark_of_replaced(name, directory_fd) != expected:
+                raise Changed(plan_file.OTHER)
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
         """Replace an entry, and move the old one to the backup if there is one.

@@ -17,6 +17,7 @@ from pcircle.cli.results import append_output
 from pcircle.core.errors import require_type
 from pcircle.core.units import Timestamp, timestamp
 from pcircle.jobs.failures import LogFile
+from pcircle.tools.fmirror.plan import RenamedPaths
 
 if TYPE_CHECKING:
     from pcircle.ops.compare.manifests import MoveCandidate
@@ -39,16 +40,6 @@ class RenamePair(msgspec.Struct, frozen=True, array_like=True):
     old: bytes
     size: int
     mtime: Timestamp
-
-
-class RenamedPaths(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """The new and the present paths of files that a dry run would rename.
-
-    Each path is stored as an eight-byte hash in the format of `PathHashes`.
-    """
-
-    new: bytes = b""
-    old: bytes = b""
 
 
 def packed(path: bytes) -> bytes:
