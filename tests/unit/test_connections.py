@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.transport._connections import UNKNOWN, find_pmi, find_pmix
-from pcircle.transport.launch import Launch, detect
+from pcircle.transport.launch import UNKNOWN, Launch, detect, find_pmi, find_pmix
 from tests.unit.test_launch import EXPECTED, environment
 
 WITHOUT_CONNECTION = {"srun-none", "srun-cray"}
