@@ -6,6 +6,11 @@ Each pair of ranks on a node has a socket. A message to another node travels to 
 there by MPI to the gateway of that node, and then to its receiver. There is one route per pair of
 ranks, and each segment of the route keeps the order, so messages need no sequence numbers.
 
+A process must not fork after it has initialised MPI. So the gateway forks the leaves before that,
+with a socket between each pair, as in a local job (`node_processes`). Leaves do not use MPI: they
+wait for the gateway, which initialises MPI, to send them their ranks. If the gateway has other
+threads, or has initialised MPI, its leaves are new interpreters.
+
 Messages between nodes travel as *parcels*: a header (kind, source, receiver) and at most 1 MiB. So
 a long message uses all segments of its route at the same time, and a gateway need not store all of
 it before it forwards the first part. A gateway stops reading from its leaves while too much data is
@@ -25,22 +30,25 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 from array import array
 from bisect import bisect_right
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from pcircle.core.errors import RankLost, worst
-from pcircle.transport._exit import flush_standard_streams
-from pcircle.transport._fork import Children, close_ends
+from pcircle.core.errors import RankLost, UsageError, worst
+from pcircle.transport._exit import flush_standard_streams, print_error
+from pcircle.transport._fork import Children, close_ends, fork, start_children
 from pcircle.transport._local import LocalTransport
 from pcircle.transport.contract import Delivery, LostRank
+from pcircle.transport.launch import mpi_is_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pcircle.transport.contract import Transport
+    from pcircle.transport.contract import Body, Transport
 
 
 _HEADER = struct.Struct("<BII")  # kind, source, receiver
@@ -395,3 +403,64 @@ def connect_leaf(local: LocalTransport) -> Transport:
                 hello = arrival.payload
     _, gateway, _ = _HEADER.unpack_from(hello)
     return _Leaf(local, gateway, Layout.unpacked(hello[_HEADER.size :]), early)
+
+
+@contextmanager
+def node_processes(
+    size: int, body: Body, pickled: Callable[[], bytes] | None
+) -> Iterator[NodeProcesses]:
+    """Start the other *size* - 1 processes of this node; each waits for its rank, then runs *body*.
+
+    If they cannot be forked, they are new interpreters, which unpickle what *pickled* returns.
+    """
+    processes = NodeProcesses(size)
+    try:
+        if _may_fork():
+            processes.ends = start_children(
+                size, processes.children, lambda ends: fork(ends, body, _forked)
+            )
+        elif pickled is None:
+            raise UsageError("local processes cannot be forked after MPI has begun")
+        else:
+            from pcircle.transport._spawn import start_spawned
+
+            make_transport = f"{connect_leaf.__module__}:{connect_leaf.__name__}"
+            processes.ends = start_spawned(size, processes.children, pickled(), make_transport)
+    except UsageError as error:
+        processes.trouble = str(error)
+    try:
+        yield processes
+    finally:
+        processes.disband()
+
+
+def warn_if_bound(size: int) -> None:
+    """Warn if the launcher has bound *size* processes to fewer cores than they could use."""
+    cores = len(os.sched_getaffinity(0))
+    if cores < min(size, os.cpu_count() or 1):
+        on = "1 core" if cores == 1 else f"{cores} cores"
+        cure = f"srun --cpus-per-task={size} or mpirun --bind-to none"
+        print_error(
+            f"warning: -j {size}, but the launcher binds these processes to {on}; use {cure}"
+        )
+
+
+def _may_fork() -> bool:
+    """Return whether this is the only Python thread, and MPI is not initialised."""
+    if len(sys._current_frames()) > 1:
+        return False
+    if not mpi_is_loaded():
+        return True
+    from pcircle.transport._mpi import is_initialized  # would load the library
+
+    return not is_initialized()
+
+
+def _forked(local: LocalTransport) -> Transport:
+    """Return the transport of a forked process, and close its copy of the launcher's connection.
+
+    An open copy would hide the end of the process that owns the connection.
+    """
+    with suppress(KeyError, ValueError, OSError):
+        os.close(int(os.environ["PMI_FD"]))
+    return connect_leaf(local)

@@ -81,7 +81,7 @@ def _start_mpi(choice: Choice, body: Body, pickled: Callable[[], bytes] | None, 
     forget_closed(os.environ)
     if choice.processes == 1:
         return _launch_mpi(choice.launch, body, again)
-    from pcircle.transport._node_processes import node_processes, warn_if_bound
+    from pcircle.transport._hybrid import node_processes, warn_if_bound
 
     if not choice.launch.rank:
         warn_if_bound(choice.processes)
