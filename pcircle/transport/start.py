@@ -1,7 +1,11 @@
-"""Runs a rank's body on the chosen transport.
+"""Runs a rank's body on the chosen transport; a job of one rank needs no other module.
 
 A transport's module is imported only when it is needed: a job without a launcher requires no MPI
 library, and `--help` loads no transport.
+
+`-j 1` runs the same engine on the same interface, so it needs no separate code path. Its transport,
+`_SingleTransport`, delivers the rank's messages to itself. Messages are stored in a list, so a poll
+that finds one usually makes no system call.
 """
 
 from __future__ import annotations
@@ -9,10 +13,12 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pcircle.core.errors import UsageError
-from pcircle.transport._exit import print_error
+from pcircle.transport._exit import flush_standard_streams, print_error
+from pcircle.transport._wake import Wakeup
+from pcircle.transport.contract import Delivery, LostRank
 from pcircle.transport.launch import forget_closed, launched, missing_library
 
 if TYPE_CHECKING:
@@ -22,6 +28,42 @@ if TYPE_CHECKING:
     from pcircle.transport._hybrid import NodeProcesses
     from pcircle.transport.contract import Body
     from pcircle.transport.launch import Choice, Launch
+
+
+class _SingleTransport:
+    """Rank 0 of 1; implements `contract.Transport`."""
+
+    __slots__ = ("_own", "_wakeup", "nodes", "rank", "size")
+
+    def __init__(self) -> None:
+        self.rank = 0
+        self.size = 1
+        self.nodes: tuple[int, ...] = (0,)
+        self._own: list[Delivery | LostRank] = []
+        self._wakeup = Wakeup()
+
+    def send(self, dest: int, payload: bytes) -> None:
+        if dest != 0:
+            raise ValueError(f"no rank {dest} in a job of one")
+        self._own.append(Delivery(0, payload))
+
+    def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
+        wakeup = self._wakeup
+        waits = not self._own and (timeout_s is None or timeout_s > 0)
+        if wakeup.is_set() or (waits and wakeup.wait(timeout_s)):
+            wakeup.clear()
+        arrivals, self._own = self._own, []
+        return arrivals
+
+    def wake(self) -> None:
+        self._wakeup.set()
+
+    def close(self) -> None:
+        self._wakeup.close()
+
+    def abort(self, exit_code: int) -> NoReturn:
+        flush_standard_streams()
+        os._exit(exit_code & 0xFF)
 
 
 def is_importable(main: ModuleType) -> bool:
@@ -57,9 +99,11 @@ def start(
     if spawning is not None and spawning.importing_main.is_set():
         raise UsageError(spawning.UNGUARDED)
     if choice.kind == "single":
-        from pcircle.transport._single import launch_single
-
-        return launch_single(body)
+        transport = _SingleTransport()
+        try:
+            return body(transport)
+        finally:
+            transport.close()
     if choice.kind == "local" and pickled is not None and len(sys._current_frames()) > 1:
         # A lock that another thread holds would stay locked in a forked child.
         from pcircle.transport._spawn import launch_spawned
