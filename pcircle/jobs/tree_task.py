@@ -36,7 +36,7 @@ from pcircle.fs.file_system import is_read_only
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.jobs.failures import failure_of, stop_reason
 from pcircle.runtime import Context, Work
-from pcircle.threads.load_limit import TurnTaking
+from pcircle.threads.throttle import TurnTaking
 from pcircle.walk.attributes import ANY, AttributeFilter
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import UNREACHED, Batch, DirectoryIdentity, Portion, Tree, handed_back

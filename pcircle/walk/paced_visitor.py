@@ -1,7 +1,7 @@
 """A wrapper that limits the pace of a visitor by resting after every few names.
 
 The wrapper is transparent to the walk. All time outside of rests counts as work, including the time
-in which the walk opens and reads directories. `pcircle.threads.load_limit` determines the length of
+in which the walk opens and reads directories. `pcircle.threads.throttle` determines the length of
 a rest. A tool may add other pauses, such as those of a rate limit.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.scan import Block
 from pcircle.runtime import Context
-from pcircle.threads.load_limit import TurnTaking
+from pcircle.threads.throttle import TurnTaking
 from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import Names, Visitor, WalkCounters, Where
 from pcircle.walk.walker import batches

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pcircle.threads.load_limit import LoadLimit, TurnTaking
+from pcircle.threads.throttle import LoadLimit, TurnTaking
 
 _S = 0.002
 

@@ -38,7 +38,7 @@ from pcircle.ops.copy.entry.target import TargetWriter, TemporaryNames
 
 if TYPE_CHECKING:
     from pcircle.ops.digest import Signer
-    from pcircle.threads.load_limit import Rests
+    from pcircle.threads.throttle import Rests
 
 
 SLICE_BYTES = 16 << 20
@@ -293,7 +293,7 @@ class RateLimits(CopyObserver):
         self.is_stopping: Callable[[], bool] = bool
         self._rests: Rests | None = None
         if polite is not None:
-            from pcircle.threads.load_limit import Rests  # few runs are polite
+            from pcircle.threads.throttle import Rests  # few runs are polite
 
             self._rests = Rests(polite)
         self._bytes = self._operations = None
