@@ -35,7 +35,7 @@ from threading import Condition, Lock
 BURST_S = 0.1
 """The allowance that may be used at once, in seconds' worth of operations."""
 
-_STEP_S = 0.05
+_STEP_S = 0.05  # between two checks for a request to stop
 _WINDOW = 16  # operations whose mean is evaluated
 _WINDOW_S = 0.25  # total duration that ends a window with fewer operations
 _CACHED_S = 50e-6  # mean durations below this are ignored
@@ -46,7 +46,6 @@ _WIDENING = 0.25
 _MIN_LOAD = 1 / 64
 _MAX_PAUSE_S = 5.0
 _SHORT_S = 0.002  # less work is not worth a rest
-_STEP_S = 0.05  # between two checks for a request to stop
 
 
 class TokenBucket:
@@ -84,10 +83,12 @@ class Throttle:
         with self._lock:
             now_s = time.monotonic()
             wait_s = self._bucket.take(amount, now_s)
-        until_s = now_s + wait_s
-        while wait_s > 0 and not stop():
-            time.sleep(min(wait_s, _STEP_S))
-            wait_s = until_s - time.monotonic()
+        _sleep_until(now_s + wait_s, stop)
+
+
+def _sleep_until(until_s: float, stop: Callable[[], bool]) -> None:
+    while (left_s := until_s - time.monotonic()) > 0 and not stop():
+        time.sleep(min(left_s, _STEP_S))
 
 
 class _OperationKind:
@@ -193,10 +194,7 @@ class TurnTaking:
         with self._condition:
             wait_s = self._limit.pause_s(duration_s, self._busy + self._waiting + 1)
             self._waiting += 1
-        until_s = time.monotonic() + wait_s
-        while wait_s > 0 and not stop():
-            time.sleep(min(wait_s, _STEP_S))
-            wait_s = until_s - time.monotonic()
+        _sleep_until(time.monotonic() + wait_s, stop)
         with self._condition:
             self._waiting -= 1
 
@@ -217,7 +215,5 @@ class Rests:
         worked_s = time.monotonic() - self._since_s
         if worked_s < _SHORT_S:
             return
-        until_s = time.monotonic() + min(worked_s * self._idle, _MAX_PAUSE_S)
-        while (left_s := until_s - time.monotonic()) > 0 and not stop():
-            time.sleep(min(left_s, _STEP_S))
+        _sleep_until(time.monotonic() + min(worked_s * self._idle, _MAX_PAUSE_S), stop)
         self._since_s = time.monotonic()
