@@ -35,7 +35,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pcircle.aio.futures import Cancelled, Future
 from pcircle.aio.operations import DATA, METADATA, Operation, Path
 from pcircle.threads.thread_tuning import ThreadCountSearch, Window
-from pcircle.threads.threads import cpu_and_delay_s, require_thread
+from pcircle.threads.workers import cpu_and_delay_s, require_thread
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Scheduler")

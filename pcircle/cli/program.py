@@ -18,7 +18,7 @@ from pcircle.core.writing import standard_error
 from pcircle.fs.open_flags import O_NOATIME, OPEN_DIRECTORY
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.runtime import Program, run_program
-from pcircle.threads.threads import has_live_workers
+from pcircle.threads.workers import has_live_workers
 from pcircle.transport.launch import TransportOption, choose, launched
 
 O = TypeVar("O")  # noqa: E741 - options

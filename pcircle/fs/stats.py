@@ -28,8 +28,7 @@ from pcircle.core.units import NS_PER_S
 from pcircle.fs import native
 from pcircle.fs.directories import affordable_threads
 from pcircle.fs.native.interface import COLUMNS, UNTRIED
-from pcircle.threads.overlap import Overlap, RangeFunction
-from pcircle.threads.threads import OperationTimeout, cpu_and_delay_s
+from pcircle.threads.workers import OperationTimeout, Overlap, RangeFunction, cpu_and_delay_s
 
 CAPACITY: Final = 512
 """The maximum number of names that are looked up at a time; their table fits in the CPU cache."""

@@ -134,7 +134,7 @@ class _Body:
         """Pickle the body for new interpreters. Raises UsageError if they cannot run the job."""
         import pickle
 
-        from pcircle.threads.threads import OperationTimeout
+        from pcircle.threads.workers import OperationTimeout
 
         if OperationTimeout.limit_s is not None:
             raise errors.UsageError(_NO_LIMIT)

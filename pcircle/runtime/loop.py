@@ -70,7 +70,7 @@ from pcircle.runtime.task import (
 from pcircle.runtime.threads import PerThreadTasks, Tuner, max_threads
 from pcircle.runtime.wire import Codec, with_results
 from pcircle.runtime.worker_channel import WorkerChannel
-from pcircle.threads.pool import PoolFuture, WorkerPool
+from pcircle.threads.workers import PoolFuture, WorkerPool
 from pcircle.transport._exit import print_error
 from pcircle.transport.contract import Delivery, LostRank, Transport
 

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from typing import Generic
 
 from pcircle.runtime.task import I, R, Task, Work
-from pcircle.threads.pool import WorkerPool
 from pcircle.threads.thread_tuning import WORTH_WAITING, ThreadCountSearch, Window
-from pcircle.threads.threads import count_runnable, cpu_and_delay_s, other_threads
+from pcircle.threads.workers import WorkerPool, count_runnable, cpu_and_delay_s, other_threads
 
 METADATA, DATA = "metadata", "data"
 

@@ -24,7 +24,7 @@ from pcircle.circle import Engine, ProgressSums
 from pcircle.circle.notices import PACK_BYTES
 from pcircle.core.errors import Defect
 from pcircle.runtime.task import Task, Work
-from pcircle.threads.pool import WorkerPool
+from pcircle.threads.workers import WorkerPool
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -32,7 +32,7 @@ from pcircle.runtime.task import Context, I, Observer, Outcome, R, Task
 from pcircle.runtime.worker_channel import MAX_OUTBOX_BYTES, WorkerChannel
 from pcircle.testing.fibers import Fiber, RankFibers, StopCall
 from pcircle.testing.watch import Inspector, Watch, described, short
-from pcircle.threads.pool import PoolFuture, WorkerPool
+from pcircle.threads.workers import PoolFuture, WorkerPool
 from pcircle.transport._sim import SimTransport
 from pcircle.transport.contract import Delivery, LostRank
 
@@ -43,7 +43,7 @@ _Call = tuple["PoolFuture[Any]", Callable[..., object], tuple[object, ...]]
 
 
 class SimPool(WorkerPool):
-    """A `pcircle.threads.pool.WorkerPool` whose calls take virtual time to begin and to end."""
+    """A `pcircle.threads.workers.WorkerPool` whose calls take virtual time to begin and to end."""
 
     in_flight: int
 

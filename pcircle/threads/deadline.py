@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pcircle.core.buffers import aligned
 from pcircle.core.errors import StoppedEarly
-from pcircle.threads.threads import HELPER_PREFIX, OperationTimeout, start_thread
+from pcircle.threads.workers import HELPER_PREFIX, OperationTimeout, start_thread
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

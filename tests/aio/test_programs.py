@@ -17,8 +17,7 @@ import pytest
 
 from pcircle.aio import Cancelled, Files, Future, Operation
 from pcircle.aio import operations as ops
-from pcircle.threads.overlap import Overlap
-from pcircle.threads.pool import WorkerPool
+from pcircle.threads.workers import Overlap, WorkerPool
 
 from .test_futures import HANG_S, Gate, call, started_gate
 

@@ -13,8 +13,7 @@ import pytest
 
 from pcircle.runtime.task import Work
 from pcircle.runtime.threads import DATA, METADATA, Tuner
-from pcircle.threads.pool import WorkerPool
-from pcircle.threads.threads import count_runnable
+from pcircle.threads.workers import WorkerPool, count_runnable
 from tests.runtime.tasks import Grow
 
 

@@ -20,7 +20,7 @@ from pcircle.circle.notices import (
 from pcircle.runtime import Context, Task, Work
 from pcircle.runtime.threads import WINDOW_S, Tuner
 from pcircle.runtime.worker_channel import MAX_OUTBOX_BYTES, WorkerChannel
-from pcircle.threads.pool import WorkerPool
+from pcircle.threads.workers import WorkerPool
 
 ENCODE = msgspec.msgpack.Encoder().encode
 

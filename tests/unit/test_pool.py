@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pcircle.threads.pool import PoolFuture, WorkerPool
+from pcircle.threads.workers import PoolFuture, WorkerPool
 
 # Ends a hanging test; not a measure of speed.
 HANG_S = 60.0

@@ -16,8 +16,7 @@ import pytest
 from pcircle.fs import native
 from pcircle.fs.native import pure
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, Table
-from pcircle.threads.overlap import Overlap
-from pcircle.threads.threads import is_helper
+from pcircle.threads.workers import Overlap, is_helper
 
 every_call = pytest.mark.parametrize(
     "looked_up_by",

@@ -13,7 +13,7 @@ from pcircle.circle import Engine
 from pcircle.circle.instructions import StartItem
 from pcircle.runtime.task import Context
 from pcircle.runtime.worker_channel import MAX_BACKLOG_ITEMS, WorkerChannel
-from pcircle.threads.pool import PoolFuture, WorkerPool
+from pcircle.threads.workers import PoolFuture, WorkerPool
 
 EACH = 10
 ALL = 20 * MAX_BACKLOG_ITEMS

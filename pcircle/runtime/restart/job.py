@@ -22,7 +22,7 @@ from pcircle.runtime import Observer, Outcome, Program, Task, run_program
 from pcircle.runtime.crash_report import CrashReporter
 from pcircle.runtime.restart.output_log import OutputLog
 from pcircle.runtime.task import I, R, TimeLimit
-from pcircle.threads.threads import has_live_workers
+from pcircle.threads.workers import has_live_workers
 
 _LAST_THREADS_S = 10.0  # the time for idle threads to end on a busy machine
 _STEP_S = 0.002
