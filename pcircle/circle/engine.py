@@ -36,13 +36,19 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from pcircle.circle import instructions as do
 from pcircle.circle import messages
-from pcircle.circle.epochs import EpochRounds
 from pcircle.circle.instructions import EngineSettings
 from pcircle.circle.joins import ROOT, Joins
 from pcircle.circle.messages import I, R
 from pcircle.circle.notices import NoticeSender, Outbox
 from pcircle.circle.queue import Queue
-from pcircle.circle.rounds import GatherRound, Outgoing, ProgressRounds, earlier, merge_accounts
+from pcircle.circle.rounds import (
+    EpochRounds,
+    GatherRound,
+    Outgoing,
+    ProgressRounds,
+    earlier,
+    merge_accounts,
+)
 from pcircle.circle.stealing import WorkSharing
 from pcircle.circle.termination import Detector, DrainWaves, FourCounter, TokenRing
 from pcircle.circle.topology import Locality, NodeMap, TreePosition

@@ -190,7 +190,7 @@ class Task(ABC, Generic[I, R]):
     """
 
     epoch_period_s: float | None = None
-    """Seconds between epochs, see `pcircle.circle.epochs` (None: no epochs)."""
+    """Seconds between epochs, see `pcircle.circle.rounds` (None: no epochs)."""
 
     @abstractmethod
     def seed(self) -> Iterable[I]:

@@ -33,9 +33,10 @@ from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+T = TypeVar("T")
+
 HELPER_PREFIX = "overlap-"
 """The prefix of the names of helper threads, which make calls on behalf of a waiting worker."""
-T = TypeVar("T")
 RangeFunction = Callable[[int, int], None]
 """A function of a range, given by its start and its stop (exclusive)."""
 

@@ -13,7 +13,6 @@ import msgspec
 
 from pcircle.circle import Engine
 from pcircle.circle.engine import GATHERING
-from pcircle.circle.epochs import EpochRounds
 from pcircle.circle.messages import (
     DRAIN,
     EPOCH,
@@ -30,6 +29,7 @@ from pcircle.circle.messages import (
     WorkTransfer,
 )
 from pcircle.circle.notices import NoticeSender
+from pcircle.circle.rounds import EpochRounds
 from pcircle.circle.termination import DrainWaves, FourCounter, Outgoing, TokenRing
 from pcircle.circle.topology import TreePosition
 

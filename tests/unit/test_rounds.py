@@ -7,7 +7,6 @@ import operator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.circle.epochs import EpochRounds
 from pcircle.circle.messages import (
     GATHER,
     PROGRESS,
@@ -19,6 +18,7 @@ from pcircle.circle.messages import (
 from pcircle.circle.rounds import (
     MAX_REASONS,
     MAX_SILENT,
+    EpochRounds,
     GatherRound,
     ProgressRounds,
     earlier,

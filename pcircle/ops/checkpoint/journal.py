@@ -6,7 +6,7 @@ is the union of all journals. It does not matter which rank did the work, so sto
 special treatment.
 
 A journal may only describe work that is on disk. Every frame of records carries an epoch
-(`pcircle.circle.epochs`), which applies to all its records, and a commit writes a mark. A frame
+(`pcircle.circle.rounds`), which applies to all its records, and a commit writes a mark. A frame
 counts only if any journal of the same run contains a commit mark for the epoch of the frame or a
 later one. Therefore records can be written as soon as they exist, in bounded memory, and become
 valid together. A complete frame is not rewritten, so a crash loses only the work after the last

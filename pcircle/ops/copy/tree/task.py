@@ -5,7 +5,7 @@ walk spawns: large files and their chunks, names of hard-linked inodes, and copi
 result of such an item is added to that of the directory that owns its slot.
 
 `JournaledCopy` keeps a checkpoint, a record of completed work. Every result carries an epoch
-(`pcircle.circle.epochs`) and its share of the job's counts. A directory that is completed without a
+(`pcircle.circle.rounds`) and its share of the job's counts. A directory that is completed without a
 failure becomes one record, which contains the change time of the copy. If the change time is still
 the same, a resumed run skips a directory without subdirectories after opening the copy to read that
 time. It enters other directories, so that changes deep in the tree are found. Completed parts of a
