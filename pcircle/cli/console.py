@@ -52,7 +52,7 @@ from pcircle.runtime.crash_report import write_report
 
 if TYPE_CHECKING:
     from pcircle.jobs.plan_output import PlanFile
-    from pcircle.runtime.restart.output_log import OutputLog
+    from pcircle.runtime.restart import OutputLog
     from pcircle.runtime.summary import Summary
 
 _PLAIN = ("entries", "bytes", "threads")

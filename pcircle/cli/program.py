@@ -153,7 +153,7 @@ def run_tool(program: ToolProgram, ranks: Ranks, limit_s: float | None = None) -
         # A file operation with a limit starts a thread, but no thread may start before ranks are
         # forked: a rank would wait for this thread of its parent. Ranks that are fresh interpreters
         # have no limit.
-        for module in ("pcircle.runtime.restart.job", "pcircle.transport._fork"):
+        for module in ("pcircle.runtime.restart", "pcircle.transport._fork"):
             importlib.import_module(module)
         return supervised(program.name, limit_s, partial(_run, program, ranks))
     return _run(program, ranks)
@@ -162,7 +162,7 @@ def run_tool(program: ToolProgram, ranks: Ranks, limit_s: float | None = None) -
 def _run(program: ToolProgram, ranks: Ranks) -> int:
     try:
         if (size := local_ranks(ranks)) > 1:
-            from pcircle.runtime.restart.job import can_restart, run_restartable
+            from pcircle.runtime.restart import can_restart, run_restartable
 
             if can_restart():
                 return run_restartable(program, size)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pcircle.runtime.job import Program, Result, run, run_program
-from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, TimeLimit, Work
+from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, TimeLimit
 from pcircle.runtime.worker_channel import PartedTask
+from pcircle.threads.thread_tuning import Work
 
 __all__ = [
     "Context",

@@ -67,9 +67,9 @@ from pcircle.runtime.task import (
     TimeLimit,
     wire_types,
 )
-from pcircle.runtime.threads import PerThreadTasks, Tuner, max_threads
 from pcircle.runtime.wire import Codec, with_results
-from pcircle.runtime.worker_channel import WorkerChannel
+from pcircle.runtime.worker_channel import PerThreadTasks, WorkerChannel
+from pcircle.threads.thread_tuning import Tuner, max_threads
 from pcircle.threads.workers import PoolFuture, WorkerPool
 from pcircle.transport._exit import print_error
 from pcircle.transport.contract import Delivery, LostRank, Transport
@@ -132,8 +132,8 @@ class Rank(Generic[I, R]):
             contribution=lambda: self._contribution,
         )
         self._engine.workers = self._pool.threads
-        max_count = max_threads(transport.nodes, transport.rank)
-        self._tuner = Tuner(task, self._pool, max_count) if task.threads is None else None
+        max_count = min(max_threads(transport.nodes, transport.rank), task.max_threads)
+        self._tuner = Tuner(task.work, self._pool, max_count) if task.threads is None else None
         self._parts = PerThreadTasks(task, self._pool)
         self._line = self._new_line()
         self._act: dict[type, Any] = {

@@ -31,6 +31,7 @@ import msgspec
 
 from pcircle.circle import ProgressSums
 from pcircle.core.writing import standard_error
+from pcircle.threads.thread_tuning import Work
 from pcircle.transport._exit import print_error
 
 if TYPE_CHECKING:  # only very large jobs have a summary
@@ -44,18 +45,6 @@ _NAMELESS = (
     TypeVar,
     ForwardRef,
 )  # arguments of a base class that do not declare a type
-
-
-class Work(msgspec.Struct, frozen=True):
-    """The amount of work done on names and on contents, in one unit of the task's choice."""
-
-    metadata: float = 0.0
-    data: float = 0.0
-
-    @property
-    def all(self) -> float:
-        """The sum of the work on names and on contents."""
-        return self.metadata + self.data
 
 
 class EngineChannel(Protocol[I_contra]):

@@ -23,7 +23,8 @@ import msgspec
 from pcircle.circle import Engine, ProgressSums
 from pcircle.circle.notices import PACK_BYTES
 from pcircle.core.errors import Defect
-from pcircle.runtime.task import Task, Work
+from pcircle.runtime.task import Task
+from pcircle.threads.thread_tuning import Work
 from pcircle.threads.workers import WorkerPool
 
 if TYPE_CHECKING:
@@ -213,3 +214,20 @@ class WorkerChannel(Generic[I, R]):
     def _do(self, event: Callable[..., None], *arguments: object, **more: object) -> None:
         event(*arguments, self._now_s(), **more)
         self._perform()
+
+
+class PerThreadTasks(Generic[I, R]):
+    """The parts of a task, by worker thread."""
+
+    def __init__(self, task: Task[I, R], pool: WorkerPool) -> None:
+        self._task = task
+        self._pool = pool
+        self._parts: dict[int, Task[I, R]] = {}
+
+    def context(self) -> Task[I, R]:
+        """Return the part of the calling worker thread."""
+        number = self._pool.number
+        part = self._parts.get(number)
+        if part is None:
+            part = self._parts[number] = self._task.part(number)
+        return part

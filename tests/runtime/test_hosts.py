@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pcircle.runtime.threads import max_threads
+from pcircle.threads.thread_tuning import max_threads
 from tests.conftest import Run
 from tests.hosts import Hosts, environment_of_ranks, hosts_in
 from tests.runtime.conftest import command

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pcircle.runtime.task import Work
-from pcircle.runtime.threads import DATA, METADATA, Tuner
+from pcircle.threads.thread_tuning import DATA, METADATA, Tuner, Work
 from pcircle.threads.workers import WorkerPool, count_runnable
 from tests.runtime.tasks import Grow
 
@@ -43,7 +42,7 @@ def busy() -> Iterator[WorkerPool]:
 
 def test_names_and_contents_are_tuned_separately(busy: WorkerPool) -> None:
     task = Said()
-    tuner = Tuner(task, busy, 64)
+    tuner = Tuner(task.work, busy, 64)
     now_s = time.monotonic()
 
     def go_on(names: float, data: float, windows: int) -> int:
@@ -77,7 +76,7 @@ def test_waiting_for_a_processor_does_not_add_threads(
 ) -> None:
     """Its delay is not in the kernel's account yet; once it is, more may pay."""
     task = Said()
-    tuner = Tuner(task, busy, 64)
+    tuner = Tuner(task.work, busy, 64)
     now_s = time.monotonic()
 
     def max_of(windows: int) -> int:
@@ -90,7 +89,7 @@ def test_waiting_for_a_processor_does_not_add_threads(
         return most
 
     with monkeypatch.context() as starving:
-        starving.setattr("pcircle.runtime.threads.count_runnable", lambda threads: 1)
+        starving.setattr("pcircle.threads.thread_tuning.count_runnable", lambda threads: 1)
         assert max_of(20) == 1
     assert max_of(20) > 1
 

@@ -18,8 +18,8 @@ from pcircle.circle.notices import (
     pack_bytes,
 )
 from pcircle.runtime import Context, Task, Work
-from pcircle.runtime.threads import WINDOW_S, Tuner
 from pcircle.runtime.worker_channel import MAX_OUTBOX_BYTES, WorkerChannel
+from pcircle.threads.thread_tuning import WINDOW_S, Tuner
 from pcircle.threads.workers import WorkerPool
 
 ENCODE = msgspec.msgpack.Encoder().encode
@@ -182,7 +182,7 @@ def test_threads_that_wait_for_the_outbox_do_not_increase_the_number_of_threads(
 
     pool = WorkerPool(lambda: None)
     pool.in_flight = 100
-    tuner = Tuner(Working(), pool, 8)
+    tuner = Tuner(Working().work, pool, 8)
     now_s, most = time.monotonic(), 0
     for _ in range(20):
         now_s += 2 * WINDOW_S

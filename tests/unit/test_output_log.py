@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from pcircle.runtime.restart.output_log import OutputLog
+from pcircle.runtime.restart import OutputLog
 from pcircle.tools.ffind.language.formats import ends_of
 from pcircle.tools.ffind.language.parser import parse
 from pcircle.tools.ffind.language.words import split

@@ -42,7 +42,7 @@ from pcircle.runtime import Outcome, RankReport
 
 if TYPE_CHECKING:
     from pcircle.jobs.plan_output import PlanFile
-    from pcircle.runtime.restart.output_log import OutputLog
+    from pcircle.runtime.restart import OutputLog
     from pcircle.tools.common.copy_options import CopyOptions
 
 

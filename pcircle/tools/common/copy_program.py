@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
     from pcircle.jobs.plan_output import PlanFile
     from pcircle.ops.copy.tree.dry_run import DryTask
-    from pcircle.runtime.restart.output_log import OutputLog
+    from pcircle.runtime.restart import OutputLog
     from pcircle.tools.common.copy_error_log import RetryEntry
 
 
@@ -384,7 +384,7 @@ class CopyProgram(ToolProgram):
         self.console.can_restart = self._can_restart()
         if self.console.can_restart:
             if self.output_log is None:
-                from pcircle.runtime.restart.output_log import OutputLog
+                from pcircle.runtime.restart import OutputLog
 
                 self.output_log = OutputLog()
             self.console.follow(self.output_log, self._former)
