@@ -48,7 +48,7 @@ def _filters(_: str, given: Sequence[Filter]) -> tuple[tuple[str, bytes], ...]:
     return tuple((kind, os.fsencode(text)) for kind, text in given)
 
 
-def later(function: str, module: str = "attribute_filters") -> Callable[[str, Any], Any]:
+def later(function: str, module: str = "option_values") -> Callable[[str, Any], Any]:
     """Return a parser that imports its function from `pcircle.cli` when it is first called."""
 
     def parse(name: str, value: Any) -> Any:
@@ -334,7 +334,7 @@ class CommonOptions(Options, root="PATH", done="done"):
     stop_at_s: float | None = option(
         "--stop-at",
         metavar="TIME",
-        parse=later("stop_at_s", "times"),
+        parse=later("stop_at_s"),
         help="stop cleanly at TIME: 18:30 or 2026-11-30T18:30",
     )
 
@@ -414,14 +414,14 @@ class CommonOptions(Options, root="PATH", done="done"):
         """Return the time limit of a job that starts now."""
         if self.stop_after_s is None and self.stop_at_s is None:
             return None
-        from pcircle.cli.times import limit_of
+        from pcircle.cli.option_values import limit_of
 
         return limit_of(self.stop_after_s, self.stop_at_s)
 
     def refuse_without_birth_times(self, paths: Iterable[bytes]) -> None:
         """Raise UsageError if birth times select entries, but a PATH's file system stores none."""
         if self.attribute_filter.by_time == "btime":
-            from pcircle.cli.attribute_filters import refuse_without_birth_times
+            from pcircle.cli.option_values import refuse_without_birth_times
 
             refuse_without_birth_times(paths)
 

@@ -11,12 +11,12 @@ from pcircle.cli.declarations import Section, option, override, taken
 from pcircle.cli.options import CommonOptions, later
 
 if TYPE_CHECKING:
-    from pcircle.cli.ids import Owner
+    from pcircle.cli.option_values import Owner
     from pcircle.fs.attributes.owners import IdRule
 
 
 def _from(name: str, text: str) -> Owner:
-    from pcircle.cli.ids import read_owner
+    from pcircle.cli.option_values import read_owner
 
     return read_owner(name, text, login=False)
 
@@ -45,7 +45,7 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
         dest="uid",
         metavar="USER",
         takes="user",
-        parse=later("user_of", "ids"),
+        parse=later("user_of"),
         help="change the owner",
     )
     gid: int | None = option(
@@ -53,7 +53,7 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
         dest="gid",
         metavar="GROUP",
         takes="group",
-        parse=later("group_of", "ids"),
+        parse=later("group_of"),
         help="change the group",
     )
     reference: str | None = option("--reference", metavar="FILE", help="use the attributes of FILE")
@@ -67,14 +67,14 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
     user_map: tuple[IdRule, ...] = option(
         "--usermap",
         metavar="MAP",
-        parse=later("read_map", "ids"),
+        parse=later("read_map"),
         otherwise=(),
         help="map owners: FROM:TO,... as in rsync",
     )
     group_map: tuple[IdRule, ...] = option(
         "--groupmap",
         metavar="MAP",
-        parse=later("read_map", "ids"),
+        parse=later("read_map"),
         otherwise=(),
         help="map groups in the same way",
     )

@@ -24,7 +24,7 @@ from pcircle.tools.common.copy_options import CopyOptions, attributes_of, preser
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from pcircle.cli.ids import Owner
+    from pcircle.cli.option_values import Owner
     from pcircle.fs.attributes.metadata import PreservedAttributes
     from pcircle.fs.attributes.owners import Bits, Given, IdRule
     from pcircle.ops.checkpoint.plan import CheckpointOptions
@@ -67,7 +67,7 @@ def _encoded(_: str, text: Any) -> Any:
 
 
 def _owner(name: str, text: str) -> Owner:
-    from pcircle.cli.ids import read_owner
+    from pcircle.cli.option_values import read_owner
 
     owner = read_owner(name, text, login=False)
     if owner.uid is owner.gid is None:
@@ -110,7 +110,7 @@ def _refuse_owners(given: Given, keep: PreservedAttributes, *, numeric: bool) ->
 # Arguments that several declarations share. A plan and a resumed run keep `_RECORDED` options.
 _RECORDED = {"recorded": True, "same_on_resume": True}
 _REFERENCE_TREES = {"metavar": "DIR", "repeatable": True, "parse": _trees}
-_ID_MAP = {"metavar": "FROM:TO,...", "parse": later("read_map", "ids"), "otherwise": ()}
+_ID_MAP = {"metavar": "FROM:TO,...", "parse": later("read_map"), "otherwise": ()}
 _KNOWN_CHANGES = ("changed", "changed_from", "since_manifest")
 
 
