@@ -41,9 +41,8 @@ from pcircle.walk.attributes import ANY, AttributeFilter
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import UNREACHED, Batch, DirectoryIdentity, Portion, Tree, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
-from pcircle.walk.paced_visitor import paced
 from pcircle.walk.roots import Root, open_roots, root_of, seeds
-from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.visitor import Names, Visitor, Where, paced
 from pcircle.walk.walker import Scope, Walker, WalkTask
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ from pcircle.walk.attributes import ANY, AttributeFilter
 from pcircle.walk.globs import Rule, choosing, follow
 from pcircle.walk.items import Batch, Portion, Tree, WalkItem, source_of, target_of, unpack
 from pcircle.walk.open_directory import NO_PARENT, SHARES, ItemContext, Open, child_of, left_of
-from pcircle.walk.visitor import Names, Visitor, WalkCounters
+from pcircle.walk.visitor import Names, Visitor, WalkCounters, batches
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -71,7 +71,6 @@ _DECAY = 0.7  # factor by which a measured duration decays with each further dir
 _SMALL_BATCH = 64  # maximum number of directories in a batch that should take `_SMALL_BATCH_S`
 _SMALL_BATCH_S = 0.002
 _MAX_RETRY_AFTER = 256  # maximum number of directories entered singly after failed batches
-_BATCH_BYTES = 32 << 10
 _DENIED = PermissionError(13, os.strerror(13))
 
 
@@ -653,36 +652,6 @@ class Walker(Generic[P]):
 def device(lease: Lease) -> int:
     """Return the device number of a directory's file system, which is valid on this node only."""
     return lease.opened.status.st_dev
-
-
-def batches(where: Any, names: Names, max_names: int) -> Iterator[Batch]:
-    """Divide names of an `Open` or a `Batch` into batches of limited length.
-
-    Their size in bytes is limited too, because a rank may hold a few hundred batches.
-    """
-    for kind in ("files", "links", "specials"):
-        names_of_kind = getattr(names, kind)
-        max_names = max(
-            1,
-            min(
-                max_names, _BATCH_BYTES * len(names_of_kind) // max(1, sum(map(len, names_of_kind)))
-            ),
-        )
-        for at in range(0, len(names_of_kind), max_names):
-            packed = {
-                "files": b"",
-                "links": b"",
-                kind: b"\0".join(names_of_kind[at : at + max_names]),
-            }
-            yield Batch(
-                where.root,
-                where.path,
-                weight=where.weight,
-                place=where.place,
-                slot=where.slot,
-                ancestors=where.ancestors,
-                **packed,
-            )
 
 
 I = TypeVar("I")  # noqa: E741 - item

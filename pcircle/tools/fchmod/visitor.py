@@ -55,8 +55,7 @@ from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.globs import choosing, descent
 from pcircle.walk.items import UNREACHED, Batch, DirectoryIdentity
 from pcircle.walk.open_directory import NO_PARENT, ItemContext, Open
-from pcircle.walk.visitor import DirectoryScan, Names, Where
-from pcircle.walk.walker import batches
+from pcircle.walk.visitor import DirectoryScan, Names, Where, batches
 
 if TYPE_CHECKING:
     from pcircle.jobs.tree_task import TreeItem
