@@ -30,7 +30,7 @@ from examples.striped_store.changes import Make, Stat, decode_change, decode_que
 from examples.striped_store.checker import check
 from examples.striped_store.store import StripedStore
 from pcircle.collective import Answer, Member, Op
-from pcircle.collective.messages import Message
+from pcircle.collective.operation import Message
 
 SMALL_FILES = 4
 SERVERS, SMALL_SERVERS = (1, 8, 16, 32, 50, 74, 100, 128, 200, 500), (1, 8)

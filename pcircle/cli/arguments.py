@@ -1,8 +1,11 @@
-"""Command lines: the options that tools share, their parsing, and error messages.
+"""Command lines: the definition of a command, the options that tools share, and their parsing.
 
-This module imports only a few modules of the standard library, so that `--help`, `--version` and
-the message for a mistyped option appear at once. Each tool's `command` module interprets the
-options. It is imported only after they have been parsed.
+This module imports only a few modules, so that `--help`, `--version` and the message for a mistyped
+option appear at once. Each tool's `command` module interprets the options. It is imported only
+after they have been parsed.
+
+This module also composes the command that a message suggests to run next, for pasting into a shell:
+the original command with an option added or removed.
 """
 
 from __future__ import annotations
@@ -10,13 +13,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
 from pcircle.core import encoding
+from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, EntriesFailed, PcircleError, UsageError
 from pcircle.core.writing import CALLER, is_broken_pipe, standard_error, write_stream
+from pcircle.transport.launch import launched
 
 FILTERS = """\
 Patterns work as in rsync: the first match decides. * stops at a slash, **
@@ -432,3 +437,106 @@ def _complain(name: str, text: str) -> None:
     from pcircle.cli.output import MessageStream
 
     MessageStream(standard_error()).line(f"{name}: {text}")
+
+
+def command(
+    name: str,
+    words: Sequence[str],
+    *,
+    add: str | None = None,
+    drop: Collection[str] = (),
+    drop_valued: Collection[str] = (),
+) -> str:
+    """Return the command line of a tool from its original `words`.
+
+    The option `add` is added; the options in `drop`, and in `drop_valued` with their values, are
+    removed.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    remaining = []
+    args = iter(words[:end])
+    for word in args:
+        if word in drop_valued:
+            next(args, None)
+        elif word not in drop and word.partition("=")[0] not in drop_valued:
+            remaining.append(word)
+    if add is not None and add not in remaining:
+        remaining.insert(0, add)
+    return " ".join([name, *map(_quoted, [*remaining, *words[end:]])])
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for the shell so that the result is printable."""
+    from shlex import quote
+
+    shown = show(os.fsencode(word))
+    if shown.replace(r"\\", "\\") == word:
+        return quote(word)
+    escaped = shown.replace("'", r"\'")
+    return f"$'{escaped}'"
+
+
+_WHILE_LOGGED_S = 0.1
+
+
+def logging(
+    name: str, carry_out: Callable[[argparse.Namespace], int], *, speaks: bool
+) -> Callable[[argparse.Namespace], int]:
+    """Wrap `carry_out` so that it logs the end of the command, if requested.
+
+    Only the rank that `speaks` writes the line. If the command fails, the other ranks give that
+    rank time to do so, because a launcher may end all ranks when the first one fails.
+    """
+
+    def run(args: argparse.Namespace) -> int:
+        if "syslog" not in args or not args.syslog:  # not every command has the option
+            return carry_out(args)
+        if speaks:
+            from pcircle.cli.syslog import logged
+
+            return logged(name, command(name, args.words), lambda: carry_out(args))
+        code = carry_out(args)
+        if code:
+            import time
+
+            time.sleep(_WHILE_LOGGED_S)
+        return code
+
+    return run
+
+
+class ToolCommand(NamedTuple):
+    """A command. `operands` names its operands in the usage; `add` adds options to a parser.
+
+    `carry_out` runs the parsed command, and imports the modules that it needs. `bare` and `joined`
+    are arguments of `pcircle.cli.arguments.run`. `most_used` are the options in the short help, and
+    `elsewhere` are hints for options of other programs.
+    """
+
+    name: str
+    operands: str
+    usage: str
+    description: str
+    epilog: str
+    add: Callable[[Parser], None]
+    carry_out: Callable[[argparse.Namespace], int]
+    bare: Mapping[str, str] = {}
+    joined: Callable[[Sequence[str]], Sequence[str]] = list
+    most_used: Sequence[str] = ()
+    elsewhere: Mapping[str, str] = {}
+
+    def parser(self) -> Parser:
+        """Return the parser of the command."""
+        p = Parser(self.name, self.usage, self.description, self.epilog)
+        p.add_argument("operands", nargs="*", metavar=self.operands, help=argparse.SUPPRESS)
+        p.elsewhere = self.elsewhere
+        self.add(p)
+        if self.most_used:
+            p.add_short_help(self.most_used)
+        return p
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Run the command and return the exit code; only the first rank prints messages."""
+        speaks = not launched().rank
+        carry_out = logging(self.name, self.carry_out, speaks=speaks)
+        return run(self.parser, arguments, self.bare, carry_out, speaks=speaks, joined=self.joined)

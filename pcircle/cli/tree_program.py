@@ -17,13 +17,12 @@ from msgspec import UNSET, UnsetType
 
 from pcircle import __version__
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.arguments import Parser, notes, run
+from pcircle.cli.arguments import Parser, command, logging, notes, run
 from pcircle.cli.console import Console, miscounted, unsettled
 from pcircle.cli.inputs import lists_of, refuse_nonstrict, rules_of, strictly
 from pcircle.cli.options import CommonOptions
 from pcircle.cli.program import ToolProgram, run_tool
 from pcircle.cli.report import RankShare, RankSummary, ToolReport
-from pcircle.cli.shell import command, logging
 from pcircle.cli.startup import enter
 from pcircle.core.errors import (
     Defect,

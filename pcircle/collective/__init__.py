@@ -5,9 +5,17 @@ transport.
 """
 
 from pcircle.collective.member import Member
-from pcircle.collective.messages import Answer, Op, Request, Said
+from pcircle.collective.operation import (
+    Answer,
+    Directory,
+    Op,
+    Records,
+    Refused,
+    Request,
+    Said,
+    Store,
+)
 from pcircle.collective.service import Service
-from pcircle.collective.store import Directory, Records, Refused, Store
 
 __all__ = [
     "Answer",

@@ -17,8 +17,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Protocol, TypeAlias
 
-from pcircle.collective.messages import Answer, Decide, Message, Op, Prepare, Request, Said
-from pcircle.collective.store import Records
+from pcircle.collective.operation import (
+    Answer,
+    Decide,
+    Message,
+    Op,
+    Prepare,
+    Records,
+    Request,
+    Said,
+)
 
 VOTING, DECIDING, SPREADING = range(3)
 

@@ -12,7 +12,7 @@ The protocol performs an operation on all members or on none (two-phase commit, 
    existed.)
 3. If all are ready, the coordinator records the decision. From then on the operation is committed.
    A rank that has lost the coordinator, and finds no record, may record an undo
-   (`pcircle.collective.store`).
+   (`pcircle.collective.operation`).
 4. The decision is passed down the same tree, bypassing lost ranks, which are reported. When all
    members have answered, the key becomes free. The record is removed once the requester has
    received its answer. If a rank was lost, the record stays, because that rank may still need it.
@@ -43,9 +43,23 @@ from math import inf
 
 import msgspec
 
-from pcircle.collective import messages
 from pcircle.collective.coordinator import LOST, Coordinator, ResponseCollector, shares
-from pcircle.collective.store import Records, Refused, Store
+from pcircle.collective.operation import (
+    Answer,
+    Decide,
+    DecisionReport,
+    Heard,
+    Message,
+    Op,
+    OperationRequest,
+    Prepare,
+    Records,
+    Refused,
+    Request,
+    Said,
+    Store,
+    Votes,
+)
 
 _MAX_PATIENCE = 3  # times the coordinator's patience, because requests may queue
 
@@ -61,12 +75,12 @@ class Member:
         rank: int,
         store: Store,
         records: Records,
-        send: Callable[[int, messages.Message], None],
+        send: Callable[[int, Message], None],
         *,
         patience_s: float = 30.0,
         first: int = 0,
     ) -> None:
-        self.answers: list[messages.Answer] = []
+        self.answers: list[Answer] = []
         self._rank = rank
         self._store = store
         self._records = records
@@ -76,13 +90,11 @@ class Member:
         self._now_s = 0.0
         self._gone: set[int] = set()
         # The coordinator, the time until which to wait, and whether the request is a query.
-        self._asked: dict[messages.Op, tuple[int, float, bool]] = {}
-        self._prepared: dict[messages.Op, int] = {}  # the coordinator that will decide
-        self._busy: dict[
-            bytes, messages.Op
-        ] = {}  # keys of changes that are neither committed nor undone
-        self._votes: dict[messages.Op, tuple[int, ResponseCollector]] = {}  # and the rank to answer
-        self._finished: dict[tuple[messages.Op, int], tuple[bool, int, int, ResponseCollector]] = {}
+        self._asked: dict[Op, tuple[int, float, bool]] = {}
+        self._prepared: dict[Op, int] = {}  # the coordinator that will decide
+        self._busy: dict[bytes, Op] = {}  # keys of changes that are neither committed nor undone
+        self._votes: dict[Op, tuple[int, ResponseCollector]] = {}  # and the rank to answer
+        self._finished: dict[tuple[Op, int], tuple[bool, int, int, ResponseCollector]] = {}
         self._undone: dict[int, set[int]] = {}  # by coordinator
         self._settled: dict[int, int] = {}
         self._doubtful = False  # an operation of an earlier job could not be completed
@@ -91,9 +103,7 @@ class Member:
 
     # ---- events ----------------------------------------------------------------
 
-    def request(
-        self, request: messages.Request, now_s: float, *, collective: bool = True
-    ) -> messages.Op:
+    def request(self, request: Request, now_s: float, *, collective: bool = True) -> Op:
         """Request an operation, coordinated by its key's owner if `collective`, else by this rank.
 
         Its outcome is appended to `answers` even if ranks are lost.
@@ -104,29 +114,29 @@ class Member:
         whose = request.owner if collective else self._rank
         self._asked[op] = whose, now_s + _MAX_PATIENCE * self._patience_s, request.asks
         if whose in self._gone:
-            self._take(messages.Answer(op, False, (messages.Said(whose, refusal=LOST),)))
+            self._take(Answer(op, False, (Said(whose, refusal=LOST),)))
         elif whose == self._rank:
             self._coordinator.begin(op, request)
         else:
-            self._send(whose, messages.OperationRequest(op, request))
+            self._send(whose, OperationRequest(op, request))
         return op
 
-    def received(self, source: int, message: messages.Message, now_s: float) -> None:
+    def received(self, source: int, message: Message, now_s: float) -> None:
         """Process a message."""
         self._advance(now_s)
-        if isinstance(message, messages.OperationRequest):
+        if isinstance(message, OperationRequest):
             self._coordinator.begin(message.op, message.request)
-        elif isinstance(message, messages.Prepare):
+        elif isinstance(message, Prepare):
             self._prepare(source, message)
-        elif isinstance(message, messages.Votes):
+        elif isinstance(message, Votes):
             self._voted(source, message)
-        elif isinstance(message, messages.Decide):
+        elif isinstance(message, Decide):
             self._decided(source, message)
-        elif isinstance(message, messages.DecisionReport):
+        elif isinstance(message, DecisionReport):
             self._done(source, message)
-        elif isinstance(message, messages.Answer):
+        elif isinstance(message, Answer):
             self._take(message)
-            self._send(source, messages.Heard(message.op))
+            self._send(source, Heard(message.op))
         else:
             self._coordinator.heard(message.op)
 
@@ -166,7 +176,7 @@ class Member:
         asked_s = min((until_s for _, until_s, _ in self._asked.values()), default=inf)
         return min(self._coordinator.next_s(), asked_s, self._recheck_s)
 
-    def recover(self) -> list[messages.Op]:
+    def recover(self) -> list[Op]:
         """Complete the operations of an earlier job; return those that remain in doubt.
 
         Must be called before all other methods. While any operation remains in doubt, this rank
@@ -198,7 +208,7 @@ class Member:
 
     # ---- requests --------------------------------------------------------------
 
-    def _answered(self, answer: messages.Answer) -> None:
+    def _answered(self, answer: Answer) -> None:
         """Deliver the answer of an operation that this rank has coordinated."""
         requester = answer.op[0]
         if requester == self._rank:
@@ -206,43 +216,41 @@ class Member:
         elif requester not in self._gone:
             self._send(requester, answer)
 
-    def _take(self, answer: messages.Answer) -> None:
+    def _take(self, answer: Answer) -> None:
         if self._asked.pop(answer.op, None) is not None:
             self.answers.append(answer)
 
-    def _resolve(self, op: messages.Op) -> None:
+    def _resolve(self, op: Op) -> None:
         """Settle a request whose coordinator is lost or silent: undo it unless it was committed."""
         coordinator = self._asked[op][0]
         why = LOST if coordinator in self._gone else "no answer in time"
         asks = self._asked[op][2]
         decided = False if asks else self._records.settle(op, False)
-        self._take(messages.Answer(op, decided, (messages.Said(coordinator, refusal=why),)))
+        self._take(Answer(op, decided, (Said(coordinator, refusal=why),)))
 
     # ---- being a member --------------------------------------------------------
 
-    def prepare(
-        self, op: messages.Op, coordinator: int, request: messages.Request
-    ) -> messages.Said:
+    def prepare(self, op: Op, coordinator: int, request: Request) -> Said:
         """Prepare this rank's part, or answer a query."""
         try:
             if request.asks:
-                return messages.Said(self._rank, self._store.look(request.what))
+                return Said(self._rank, self._store.look(request.what))
             if self._doubtful:
-                return messages.Said(self._rank, refusal="an earlier operation is in doubt here")
+                return Said(self._rank, refusal="an earlier operation is in doubt here")
             if request.key in self._busy:
                 refusal = "another operation on it is under way"
-                return messages.Said(self._rank, refusal=refusal, errno=EAGAIN)
+                return Said(self._rank, refusal=refusal, errno=EAGAIN)
             value = self._store.prepare(op, coordinator, request.what)
         except Refused as error:
-            return messages.Said(self._rank, refusal=str(error) or "refused")
+            return Said(self._rank, refusal=str(error) or "refused")
         except OSError as error:
             return _failed(self._rank, error)
         self._busy[request.key] = op
         if coordinator != self._rank:
             self._prepared[op] = coordinator
-        return messages.Said(self._rank, value)
+        return Said(self._rank, value)
 
-    def finish(self, op: messages.Op, commit: bool) -> list[messages.Said]:
+    def finish(self, op: Op, commit: bool) -> list[Said]:
         """Commit or undo this rank's part; return the failures."""
         try:
             if commit:
@@ -255,7 +263,7 @@ class Member:
             del self._busy[key]
         return []
 
-    def _prepare(self, source: int, message: messages.Prepare) -> None:
+    def _prepare(self, source: int, message: Prepare) -> None:
         coordinator, op = message.coordinator, message.op
         settled = self._settled.get(coordinator, 0)
         if message.settled > settled:
@@ -271,12 +279,12 @@ class Member:
                 self._send(rank, msgspec.structs.replace(message, forward_to=subtree))
         over = message.serial < settled or message.serial in self._undone.get(coordinator, ())
         if over or coordinator in self._gone:
-            gathering.said.append(messages.Said(self._rank, refusal="it was given up before"))
+            gathering.said.append(Said(self._rank, refusal="it was given up before"))
         else:
             gathering.said.append(self.prepare(op, coordinator, message.request))
         self._tell_votes(op)
 
-    def _voted(self, source: int, message: messages.Votes) -> None:
+    def _voted(self, source: int, message: Votes) -> None:
         op = message.op
         if op in self._votes:
             self._votes[op][1].hear(source, message.said)
@@ -284,13 +292,13 @@ class Member:
         else:
             self._coordinator.voted(source, op, message.said)
 
-    def _tell_votes(self, op: messages.Op) -> None:
+    def _tell_votes(self, op: Op) -> None:
         source, gathering = self._votes[op]
         if gathering.is_complete:
             del self._votes[op]
-            self._send(source, messages.Votes(op, tuple(gathering.said)))
+            self._send(source, Votes(op, tuple(gathering.said)))
 
-    def _decided(self, source: int, message: messages.Decide) -> None:
+    def _decided(self, source: int, message: Decide) -> None:
         op, coordinator = message.op, message.coordinator
         key = op, source
         gathering = ResponseCollector(shares(message.forward_to), ())
@@ -304,7 +312,7 @@ class Member:
         self._tell_done(key)
 
     def _send_decision(
-        self, key: tuple[messages.Op, int], targets: Sequence[tuple[int, tuple[int, ...]]]
+        self, key: tuple[Op, int], targets: Sequence[tuple[int, tuple[int, ...]]]
     ) -> None:
         """Send the decision to ranks, bypassing lost ranks."""
         commit, coordinator, serial, gathering = self._finished[key]
@@ -314,9 +322,9 @@ class Member:
             if rank in self._gone:
                 left.extend(gathering.bypass(rank, shares))
             else:
-                self._send(rank, messages.Decide(key[0], coordinator, serial, commit, subtree))
+                self._send(rank, Decide(key[0], coordinator, serial, commit, subtree))
 
-    def _done(self, source: int, message: messages.DecisionReport) -> None:
+    def _done(self, source: int, message: DecisionReport) -> None:
         heard = False
         for key, (_, _, _, gathering) in list(self._finished.items()):
             # Two entries match if the decision arrived again by another path: their ranks are the
@@ -328,13 +336,13 @@ class Member:
         if not heard:
             self._coordinator.done(source, message.op, message.said)
 
-    def _tell_done(self, key: tuple[messages.Op, int]) -> None:
+    def _tell_done(self, key: tuple[Op, int]) -> None:
         gathering = self._finished[key][3]
         if gathering.is_complete:
             del self._finished[key]
-            self._send(key[1], messages.DecisionReport(key[0], tuple(gathering.said)))
+            self._send(key[1], DecisionReport(key[0], tuple(gathering.said)))
 
-    def _settle(self, op: messages.Op) -> None:
+    def _settle(self, op: Op) -> None:
         """Settle an operation that lost its coordinator: read the decision, or decide to undo."""
         decided = self._records.settle(op, False)
         if decided is None:
@@ -344,5 +352,5 @@ class Member:
         self.finish(op, decided)
 
 
-def _failed(rank: int, error: OSError) -> messages.Said:
-    return messages.Said(rank, refusal=error.strerror or str(error), errno=error.errno or 0)
+def _failed(rank: int, error: OSError) -> Said:
+    return Said(rank, refusal=error.strerror or str(error), errno=error.errno or 0)

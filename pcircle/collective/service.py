@@ -15,8 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from pcircle.collective.member import Member
-from pcircle.collective.messages import Answer, Message, Op, Request
-from pcircle.collective.store import Records, Store
+from pcircle.collective.operation import Answer, Message, Op, Records, Request, Store
 from pcircle.transport.contract import Delivery, Transport
 
 

@@ -54,7 +54,7 @@ def test_existing_decisions_are_found_without_write_access(
 ) -> None:
     records = Directory(os.fsencode(tmp_path))
     assert records.settle((1, 1), True) is True
-    monkeypatch.setattr("pcircle.collective.store.write_all", _full)
+    monkeypatch.setattr("pcircle.collective.operation.write_all", _full)
     assert records.settle((1, 1), False) is True
     assert records.settle((1, 2), True) is None
     assert os.listdir(tmp_path) == ["1-1"]

@@ -9,7 +9,7 @@ import pytest
 
 from pcircle.collective import Member, Op
 from pcircle.collective.coordinator import ResponseCollector, Shares
-from pcircle.collective.messages import Answer, DecisionReport, Heard, Message, Prepare, Votes
+from pcircle.collective.operation import Answer, DecisionReport, Heard, Message, Prepare, Votes
 from tests.collective.playing import play
 from tests.sim.seeds import ONE_IN
 

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pcircle.cli.arguments import Parser
+from pcircle.cli.arguments import Parser, command
 from pcircle.cli.declarations import Section
 from pcircle.cli.option_values import date_s, next_clock_s
 from pcircle.cli.options import CommonOptions
-from pcircle.cli.shell import command
 from pcircle.core.errors import UsageError
 from pcircle.runtime import TimeLimit
 

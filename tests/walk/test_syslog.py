@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pcircle.cli import syslog
-from pcircle.cli.shell import command
+from pcircle.cli.arguments import command
 from tests.programs import needs_mount_namespace
 
 pytestmark = needs_mount_namespace

@@ -444,7 +444,7 @@ class CopyConsole(base.Console[CopyResult]):
         """Return the command to run next, or None if the copy was not started by a command line."""
         if not self._options.words:
             return None
-        from pcircle.cli.shell import command
+        from pcircle.cli.arguments import command
 
         return command(self.tool, self._options.words, add=add, drop=drop, drop_valued=drop_valued)
 

@@ -6,9 +6,9 @@ import argparse
 import os
 from typing import Final
 
+from pcircle.cli.arguments import ToolCommand
 from pcircle.cli.declarations import Section, option, override, taken
 from pcircle.cli.options import CommonOptions
-from pcircle.cli.shell import ToolCommand
 from pcircle.core.units import interval_s
 
 USAGE = "pcircle doctor [OPTION]... [PATH]..."

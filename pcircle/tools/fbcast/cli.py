@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from pcircle.cli.arguments import LAUNCH
-from pcircle.cli.shell import ToolCommand
+from pcircle.cli.arguments import LAUNCH, ToolCommand
 from pcircle.tools.fbcast.options import BroadcastOptions
 
 USAGE = "fbcast [OPTION]... SRC... DST"

@@ -1,6 +1,6 @@
 """The messages of a broadcast, and the frames of the stream that they carry.
 
-`Message` includes the messages of `pcircle.collective.messages`. The first rank is the reader and
+`Message` includes the messages of `pcircle.collective.operation`. The first rank is the reader and
 the conductor. The first rank on each host is a *node*; if the destination contains {rank}, every
 rank is a node. All nodes receive the same stream of bytes, divided into chunks. Each stream has a
 new `attempt` number, so that late messages of an earlier stream can be recognized.
@@ -18,7 +18,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from pcircle.collective.messages import Message as OfCollective
+from pcircle.collective.operation import Message as OfCollective
 from pcircle.core.units import Timestamp, timestamp
 
 Verb: TypeAlias = Literal["copy", "remove", "check"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from pcircle.cli.arguments import notes
-from pcircle.cli.shell import ToolCommand
+from pcircle.cli.arguments import ToolCommand, notes
 from pcircle.tools.fdiff.options import DiffOptions
 
 USAGE = "fdiff [OPTION]... A B"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
-from pcircle.cli.arguments import Parser, notes, run
-from pcircle.cli.shell import logging
+from pcircle.cli.arguments import Parser, logging, notes, run
 from pcircle.tools.ffind.language.words import ACTIONS, COMMANDS, TESTS, split
 from pcircle.tools.ffind.options import FindOptions
 from pcircle.transport.launch import launched

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from pcircle.cli.shell import ToolCommand
+from pcircle.cli.arguments import ToolCommand
 from pcircle.tools.scale.options import ScaleOptions
 
 USAGE = "pcircle scale [OPTION]..."
