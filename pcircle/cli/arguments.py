@@ -41,6 +41,7 @@ _FEWEST_COLUMNS = 40
 _SUGGESTED = 2  # maximum number of options to suggest
 _BEGUN_LETTERS = len("--v")
 _SHORT_LETTERS = len("--chars")
+_WHILE_LOGGED_S = 0.1
 
 
 class Filter(NamedTuple):
@@ -258,10 +259,10 @@ def require_operands(given: Sequence[bytes], *names: str, more: bool = False) ->
     missing = names[len(given) :]
     if missing:
         noun = "operand" if len(missing) == 1 else "operands"
-        after = f" after '{encoding.show(given[-1])}'" if given else ""
+        after = f" after '{show(given[-1])}'" if given else ""
         raise UsageError(f"missing {noun} {' and '.join(missing)}{after}")
     if len(given) > len(names) and not more:
-        raise UsageError(f"extra operand '{encoding.show(given[len(names)])}'")
+        raise UsageError(f"extra operand '{show(given[len(names)])}'")
 
 
 def notes(name: str, text: str) -> str:
@@ -326,8 +327,6 @@ def refuse_remote(paths: Sequence[str]) -> None:
     """
     for path in paths:
         if ":" in path.split("/", 1)[0] and not os.path.lexists(path):
-            from pcircle.core.encoding import show
-
             shown = show(os.fsencode(path))
             raise UsageError(
                 f"'{shown}': remote paths are not supported; mount the file system, "
@@ -474,9 +473,6 @@ def _quoted(word: str) -> str:
         return quote(word)
     escaped = shown.replace("'", r"\'")
     return f"$'{escaped}'"
-
-
-_WHILE_LOGGED_S = 0.1
 
 
 def logging(
