@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from pcircle.cli.arguments import Parser
-from pcircle.cli.tree_program import TreeConsole, TreeOptions, TreeProgram, main, tree_parser
+from pcircle.cli.program import TreeConsole, TreeOptions, TreeProgram, main, tree_parser
 from pcircle.core.errors import UsageError
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.tree_task import Entry, TreeCounters, TreePlan, TreeTask

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pcircle.cli.program import TreeReport
     from pcircle.cli.progress import ProgressView
     from pcircle.cli.report import RootSignature
-    from pcircle.cli.tree_program import TreeReport
     from pcircle.core.errors import (
         Defect,
         Interrupted,
@@ -90,7 +90,7 @@ _HOMES = {
     "Results": "pcircle.library.stream",
     "RootSignature": "pcircle.cli.report",
     "SumReport": "pcircle.tools.fsum.console",
-    "TreeReport": "pcircle.cli.tree_program",
+    "TreeReport": "pcircle.cli.program",
 }
 
 __version__ = "1.0.0.dev0"

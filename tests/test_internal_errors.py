@@ -23,7 +23,7 @@ def fail(*_args, **_options):
 from pcircle.tools.{tool}.__main__ import main
 main()
 """
-TREE_PROGRAM = ("cli.tree_program", "TreeProgram")
+TREE_PROGRAM = ("cli.program", "TreeProgram")
 
 
 @pytest.mark.parametrize("jobs", ["-j1", "-j2"])
@@ -77,7 +77,7 @@ def test_a_rank_that_fails_before_mpi_begins_ends_the_others(
 ) -> None:
     """The other rank is waiting for it in MPI_Init."""
     (tmp_path / "data").mkdir()
-    lines = PROGRAM.format(module="cli.tree_program", owner="TreeProgram", method="run", tool="fls")
+    lines = PROGRAM.format(module="cli.program", owner="TreeProgram", method="run", tool="fls")
     program = lines.replace(
         "TreeProgram.run = fail",
         "import os\n"

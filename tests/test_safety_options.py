@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pcircle import change, entries, remove
-from pcircle.cli.tree_program import TreeReport
+from pcircle.cli.program import TreeReport
 from pcircle.core.errors import UsageError, require
 from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.directories import HOLDER

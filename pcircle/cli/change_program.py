@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pcircle.cli.program import TreeConsole, TreeProgram
 from pcircle.cli.results import list_end, open_output
-from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import Interrupted, StoppedEarly, Terminated, UsageError, worst
 from pcircle.core.units import MAX_DIGITS, invalid, plural

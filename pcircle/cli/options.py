@@ -398,18 +398,6 @@ class CommonOptions(Options, root="PATH", done="done"):
 
         return AttributeFilter(**self.planned(AttributeFilter))
 
-    def with_jobs_for(self, paths: Sequence[bytes]) -> Self:
-        """Return the options, with one process if `paths` are little work and --jobs is not given.
-
-        With a time limit for operations, nothing may be looked up before the limit applies, so the
-        options are not changed.
-        """
-        if self.jobs is not None or self.op_timeout_s is not None:
-            return self
-        from pcircle.cli.program import has_little_work, local_ranks
-
-        return self.replace(jobs=1) if local_ranks(self) > 1 and has_little_work(paths) else self
-
     def time_limit(self) -> TimeLimit | None:
         """Return the time limit of a job that starts now."""
         if self.stop_after_s is None and self.stop_at_s is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from pcircle.cli.tree_program import TreeReport
+    from pcircle.cli.program import TreeReport
     from pcircle.library import keywords
     from pcircle.library.stream import Results
     from pcircle.tools.common.copy_console import CopyReport

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from queue import Full, Queue
 from typing import Generic, TypeVar
 
-from pcircle.cli.tree_program import TreeReport
+from pcircle.cli.program import TreeReport
 from pcircle.library.call import Cancel
 from pcircle.transport.launch import launched
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pcircle
-from pcircle.cli.tree_program import TreeReport
+from pcircle.cli.program import TreeReport
 from pcircle.core.errors import Interrupted
 from pcircle.library.call import Cancel
 from pcircle.library.stream import Results

@@ -18,7 +18,7 @@ from tests.tools.frm.running import grow, paths
 
 APART = """
 import sys
-from pcircle.cli import tree_program as treetool
+from pcircle.cli import program as treetool
 prepare = treetool.TreeProgram.prepare
 if APART:
     treetool.TreeProgram.prepare = lambda self, nodes: prepare(self, range(len(nodes)))

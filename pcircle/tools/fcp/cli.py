@@ -206,10 +206,11 @@ class FcpOptions(CopyOptions):
 
 
 def _carry_out(args: argparse.Namespace) -> int:
+    from pcircle.cli.program import with_jobs_for
     from pcircle.tools.common.copy_program import run_copy
 
     options = FcpOptions.of(args)
-    return run_copy(options.with_jobs_for(options.sources))
+    return run_copy(with_jobs_for(options, options.sources))
 
 
 _USAGE = "fcp [OPTION]... SRC... DST"

@@ -17,8 +17,8 @@ import msgspec
 from pcircle.cli.json_output import check
 from pcircle.cli.listing import FULL_ISO, RECENT, Times, human
 from pcircle.cli.output import MessageStream, columns
+from pcircle.cli.program import TreeConsole, TreeProgram
 from pcircle.cli.results import list_end, open_output
-from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, UsageError, worst
 from pcircle.core.units import MIN_NS, plural

@@ -20,8 +20,8 @@ import msgspec
 
 from pcircle.cli import json_output as jsonout
 from pcircle.cli.listing import Owners, groups, users
+from pcircle.cli.program import TreeReport
 from pcircle.cli.results import Results, report_to_caller
-from pcircle.cli.tree_program import TreeReport
 from pcircle.core.encoding import attributes
 from pcircle.core.errors import UsageError
 from pcircle.core.optional_packages import try_out

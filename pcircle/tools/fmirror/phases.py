@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from pcircle.cli.program import run_tool
+from pcircle.cli.program import run_tool, with_jobs_for
 from pcircle.cli.results import report_to_caller
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, StoppedEarly, UsageError, require, worst
@@ -520,7 +520,7 @@ def run_command(args: argparse.Namespace) -> int:
     """
     options = MirrorOptions.of(args)
     if options.apply is None:
-        options = options.with_jobs_for((*options.sources, options.target))
+        options = with_jobs_for(options, (*options.sources, options.target))
     lock = Lock()
     with any_link(options.insecure_links), ExitStack() as ending:
         ending.callback(lock.end)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pcircle.cli.tree_program import TreeConsole, TreeProgram
+from pcircle.cli.program import TreeConsole, TreeProgram
 from pcircle.core.errors import EntriesFailed
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block

@@ -15,8 +15,8 @@ from pcircle import __version__
 from pcircle.cli import console as base
 from pcircle.cli import json_output as jsonout
 from pcircle.cli.output import MessageStream
+from pcircle.cli.program import WalkProgram
 from pcircle.cli.results import Results
-from pcircle.cli.tree_program import WalkProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, EntriesFailed, UsageError, require_type, worst
 from pcircle.core.writing import standard_error, standard_output

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pcircle.cli.tree_program import WalkProgram
+from pcircle.cli.program import WalkProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError, require_type
 from pcircle.fs.safe_open import any_link, named

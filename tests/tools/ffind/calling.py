@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from pcircle.cli.tree_program import TreeReport
+from pcircle.cli.program import TreeReport
 from pcircle.library.arguments import arguments_of
 from pcircle.library.call import Call, run_words
 
