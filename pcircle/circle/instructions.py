@@ -2,15 +2,33 @@
 
 The engine performs no I/O: it receives events and returns instructions. The driver (the runtime's
 loop, or the simulator) executes them in order and reports the events that follow from them.
+
+A user can choose the policies of work sharing as `KEY=VALUE,...` (`with_policies`). Rank 0 reads
+the environment variable and sends the text to all ranks with the plan, so that all ranks use the
+same policies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeAlias
 
 import msgspec
 
 from pcircle.circle.messages import FinalAccount, I, Message, Parcel, ProgressSums, R
+from pcircle.core.errors import UsageError
+
+_CHOICES: Mapping[str, Mapping[str, Mapping[str, object]]] = {
+    "steal": {
+        "random": {"victims": "random"},
+        "near": {"victims": "nearest"},
+        "lifelines": {"tries": 0},
+    },
+    "split": {"random": {"split": "random"}, "half": {"split": "equal"}},
+    "end": {"waves": {"termination": "counters"}, "ring": {"termination": "ring"}},
+}
+_ARITY = "arity"
+_MAX_ARITY = 1024
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
@@ -166,3 +184,40 @@ Instruction: TypeAlias = (
     | Conclude[R]
     | StopRank
 )
+
+
+def with_policies(settings: EngineSettings, text: str, name: str = "policies") -> EngineSettings:
+    """Return the settings with the policies of `KEY=VALUE,...`, unchanged if the text is empty.
+
+    Raises UsageError with a message that begins with `name`, the origin of the text.
+    """
+    changes: dict[str, object] = {}
+    seen: set[str] = set()
+    for part in text.split(",") if text else ():
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise UsageError(f"{name}: invalid part '{part}': must be KEY=VALUE")
+        if key in seen:
+            raise UsageError(f"{name}: '{key}' is set twice")
+        seen.add(key)
+        if key == _ARITY:
+            if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= _MAX_ARITY):
+                limits = f"must be a number from 1 to {_MAX_ARITY}"
+                raise UsageError(f"{name}: invalid {_ARITY} '{value}': {limits}")
+            changes[_ARITY] = int(value)
+        elif key not in _CHOICES:
+            raise UsageError(f"{name}: unknown key '{key}'{_hint(key, [*_CHOICES, _ARITY])}")
+        elif value not in _CHOICES[key]:
+            raise UsageError(f"{name}: invalid {key} '{value}'{_hint(value, _CHOICES[key])}")
+        else:
+            changes |= _CHOICES[key][value]
+    return msgspec.structs.replace(settings, **changes)
+
+
+def _hint(word: str, known: Iterable[str]) -> str:
+    words = list(known)
+    from difflib import get_close_matches  # imported late: few texts are wrong
+
+    near = get_close_matches(word, words, 1)
+    suggestion = f"; did you mean '{near[0]}'?" if near else ""
+    return f": must be one of {', '.join(words)}{suggestion}"

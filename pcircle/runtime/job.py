@@ -16,7 +16,7 @@ from typing import Any, Generic
 
 import msgspec
 
-from pcircle.circle.instructions import EngineSettings
+from pcircle.circle.instructions import EngineSettings, with_policies
 from pcircle.circle.topology import NodeMap, TreePosition
 from pcircle.core import errors
 from pcircle.core.writing import CALLER
@@ -182,7 +182,7 @@ def run_on(
         try:
             task = program.task(opening.plan, transport.rank, transport.size)
             observer = program.observer(opening.plan) if transport.rank == 0 else None
-            settings = _with_policies(program.settings(observer, task), opening.policies)
+            settings = with_policies(program.settings(observer, task), opening.policies)
         except errors.PcircleError:
             raise
         except Exception as error:
@@ -193,18 +193,6 @@ def run_on(
         limit = program.limit if transport.rank == 0 else None
         rank = Rank(transport, task, settings, observer, early, limit, mishaps, pickled)
         return rank.run(signals)
-
-
-def _with_policies(settings: EngineSettings, text: str, name: str = "policies") -> EngineSettings:
-    """Return the settings, changed by the policies in `text`, if there are any.
-
-    Raises UsageError with a message that begins with `name`.
-    """
-    if not text:
-        return settings
-    from pcircle.runtime.policies import with_policies
-
-    return with_policies(settings, text, name)
 
 
 def _open(
@@ -222,7 +210,7 @@ def _open(
             if policies is None:
                 policies, name = os.environ.get(_POLICIES, ""), _POLICIES
             # Reject invalid policies before `prepare` has any effect.
-            _with_policies(EngineSettings(), policies, name)
+            with_policies(EngineSettings(), policies, name)
             with signals.raised():
                 opening = _Opening(0, program.prepare(transport.nodes), policies)
         except errors.PcircleError as error:

@@ -7,9 +7,8 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from pcircle.circle.instructions import EngineSettings
+from pcircle.circle.instructions import EngineSettings, with_policies
 from pcircle.core.errors import UsageError
-from pcircle.runtime.policies import with_policies
 from tests.runtime.conftest import Job, Ranks
 from tests.runtime.test_jobs import grown
 from tests.sim.cases import draw

@@ -64,11 +64,7 @@ def _timed(name: str, text: str, unit_s: float, **more: Any) -> Any:
 
 
 def _settings(name: str, text: str) -> EngineSettings:
-    from pcircle.circle import EngineSettings
-
-    if not text:
-        return EngineSettings()
-    from pcircle.runtime.policies import with_policies
+    from pcircle.circle.instructions import EngineSettings, with_policies
 
     settings = with_policies(EngineSettings(), text, name)
     if settings.termination != "counters":

@@ -13,7 +13,7 @@ import itertools
 import pytest
 
 from pcircle.circle import EngineSettings
-from pcircle.runtime.policies import with_policies
+from pcircle.circle.instructions import with_policies
 from tests.conftest import SOAK
 from tests.tools.scale.calibrating import grown, model, real, together
 
