@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from textwrap import wrap
 
-from pcircle.library.arguments import FUNCTIONS, Keyword, keywords_of, options_of
+from pcircle.library.call import FUNCTIONS, Keyword, keywords_of, options_of
 
 _TYPES = {"flag": "bool", "number": "str | float", "path": "AnyPath", "text": "str"}
 _COMMON = "WalkKeywords"

@@ -10,8 +10,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from pcircle.library.arguments import arguments_of, flag_of, path_of
-from pcircle.library.call import Call, Cancel, run, run_words
+from pcircle.library.call import Call, Cancel, arguments_of, flag_of, path_of, run, run_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ import pytest
 import pcircle
 from pcircle.cli.progress import ProgressView
 from pcircle.core.errors import Interrupted, StoppedEarly, UsageError
-from pcircle.library.arguments import FUNCTIONS, arguments_of, options_of
+from pcircle.library.call import FUNCTIONS, arguments_of, options_of
 from pcircle.tools.common.copy_console import CopyReport
 from tests.library.conftest import Script
 

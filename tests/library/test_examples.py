@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pcircle
-from pcircle.library.arguments import FUNCTIONS
+from pcircle.library.call import FUNCTIONS
 from tests.conftest import ROOT
 from tests.docs.pages import blocks
 

@@ -8,7 +8,7 @@ from docs.generate.reference import _takes
 from pcircle.cli.arguments import Parser
 from pcircle.cli.declarations import Options, Section, option, override
 from pcircle.core.errors import UsageError
-from pcircle.library.arguments import ValueType
+from pcircle.library.call import ValueType
 
 
 class _Common(Options):

@@ -16,7 +16,7 @@ import pytest
 
 import pcircle
 from pcircle.core.errors import UsageError
-from pcircle.library.arguments import options_of
+from pcircle.library.call import options_of
 from pcircle.library.stream import Results
 from tests.conftest import Run
 from tests.tools.fcp.running import TWO, Launcher

@@ -6,8 +6,7 @@ import os
 from typing import NamedTuple
 
 from pcircle.cli.program import TreeReport
-from pcircle.library.arguments import arguments_of
-from pcircle.library.call import Call, run_words
+from pcircle.library.call import Call, arguments_of, run_words
 
 _ACTIONS = ("-print", "-ls", "-json", "-csv", "-count", "-du", "-exec", "-delete", "-fprint")
 
