@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 from array import array
 from bisect import bisect_right
 from contextlib import contextmanager, suppress
@@ -43,7 +42,6 @@ from pcircle.transport._exit import flush_standard_streams, print_error
 from pcircle.transport._fork import Children, close_ends, fork, start_children
 from pcircle.transport._local import LocalTransport
 from pcircle.transport.contract import Delivery, LostRank
-from pcircle.transport.launch import mpi_is_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -407,15 +405,15 @@ def connect_leaf(local: LocalTransport) -> Transport:
 
 @contextmanager
 def node_processes(
-    size: int, body: Body, pickled: Callable[[], bytes] | None
+    size: int, body: Body, pickled: Callable[[], bytes] | None, *, may_fork: bool
 ) -> Iterator[NodeProcesses]:
     """Start the other *size* - 1 processes of this node; each waits for its rank, then runs *body*.
 
-    If they cannot be forked, they are new interpreters, which unpickle what *pickled* returns.
+    If this process may not fork, they are new interpreters, which unpickle what *pickled* returns.
     """
     processes = NodeProcesses(size)
     try:
-        if _may_fork():
+        if may_fork:
             processes.ends = start_children(
                 size, processes.children, lambda ends: fork(ends, body, _forked)
             )
@@ -443,17 +441,6 @@ def warn_if_bound(size: int) -> None:
         print_error(
             f"warning: -j {size}, but the launcher binds these processes to {on}; use {cure}"
         )
-
-
-def _may_fork() -> bool:
-    """Return whether this is the only Python thread, and MPI is not initialised."""
-    if len(sys._current_frames()) > 1:
-        return False
-    if not mpi_is_loaded():
-        return True
-    from pcircle.transport._mpi import is_initialized  # would load the library
-
-    return not is_initialized()
 
 
 def _forked(local: LocalTransport) -> Transport:

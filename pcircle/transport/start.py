@@ -19,7 +19,7 @@ from pcircle.core.errors import UsageError
 from pcircle.transport._exit import flush_standard_streams, print_error
 from pcircle.transport._wake import Wakeup
 from pcircle.transport.contract import Delivery, LostRank
-from pcircle.transport.launch import forget_closed, launched, missing_library
+from pcircle.transport.launch import forget_closed, launched, missing_library, mpi_is_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,8 +129,20 @@ def _start_mpi(choice: Choice, body: Body, pickled: Callable[[], bytes] | None, 
 
     if not choice.launch.rank:
         warn_if_bound(choice.processes)
-    with node_processes(choice.processes, body, pickled) as processes:  # before MPI is initialised
+    started = node_processes(choice.processes, body, pickled, may_fork=_may_fork())
+    with started as processes:  # before MPI is initialised
         return _launch_mpi(choice.launch, body, again, processes)
+
+
+def _may_fork() -> bool:
+    """Return whether this is the only Python thread, and MPI is not initialised."""
+    if len(sys._current_frames()) > 1:
+        return False
+    if not mpi_is_loaded():
+        return True
+    from pcircle.transport._mpi import is_initialized  # would load the library
+
+    return not is_initialized()
 
 
 def _launch_mpi(
