@@ -28,8 +28,12 @@ def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, i
     The function raises OSError or, unless it may `cross` mounts, EntryError for a mount point. With
     `no_atime`, reading the directory does not update its access time, if that is permitted.
     """
+    if no_atime and cross:
+        return lambda name, directory_fd: open_without_atime(name, OPEN_DIRECTORY, directory_fd)
     if no_atime:
-        return _opener_without_atime(cross=cross)
+        return lambda name, directory_fd: _on_same_mount(
+            open_without_atime(name, OPEN_DIRECTORY, directory_fd), directory_fd
+        )
     if cross:
         return lambda name, directory_fd: os.open(name, OPEN_DIRECTORY, dir_fd=directory_fd)
     how = (ctypes.c_uint64 * 3)(OPEN_DIRECTORY, 0, _RESOLVE_NO_XDEV | _RESOLVE_BENEATH)
@@ -40,29 +44,17 @@ def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, i
         fd: int = call(number, directory_fd, name, address, size)
         if fd >= 0:
             return fd
-        fd = os.open(name, OPEN_DIRECTORY, dir_fd=directory_fd)
-        try:
-            if is_same_mount(fd, directory_fd):
-                return fd
-            raise EntryError(MOUNT, "it is a mount point")
-        except BaseException:
-            os.close(fd)
-            raise
+        return _on_same_mount(os.open(name, OPEN_DIRECTORY, dir_fd=directory_fd), directory_fd)
 
     return open_beneath
 
 
-def _opener_without_atime(*, cross: bool) -> Callable[[bytes, int], int]:
-    """Return an `opener` that preserves access times, for a walk that precedes another walk."""
-
-    def open_beneath(name: bytes, directory_fd: int) -> int:
-        fd = open_without_atime(name, OPEN_DIRECTORY, directory_fd)
-        try:
-            if cross or is_same_mount(fd, directory_fd):
-                return fd
-            raise EntryError(MOUNT, "it is a mount point")
-        except BaseException:
-            os.close(fd)
-            raise
-
-    return open_beneath
+def _on_same_mount(fd: int, directory_fd: int) -> int:
+    """Return an open directory if it is on this mount; otherwise close it and raise EntryError."""
+    try:
+        if is_same_mount(fd, directory_fd):
+            return fd
+        raise EntryError(MOUNT, "it is a mount point")
+    except BaseException:
+        os.close(fd)
+        raise
