@@ -44,7 +44,7 @@ from pcircle.threads.workers import WorkerPool, count_runnable, cpu_and_delay_s,
 LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 """The numbers of threads that are tried."""
 
-WORTH_WAITING = 0.35  # minimum share of waiting for a step up
+_WORTH_WAITING = 0.35  # minimum share of waiting for a step up
 _MAX_DELAY = 0.3  # maximum share of run delay and of other threads in a usable window
 _NEARLY_ALL = 0.7  # minimum share of waiting and of free lock for two steps at once
 _MIN_LOCK_FREE = 0.2  # minimum share of time with a free interpreter lock for a step up
@@ -55,8 +55,8 @@ _ALL = 0.8  # minimum share of waiting and of free lock for starting at a higher
 _FIRST_LEVEL = 3
 _FIRST_HOLD = 8  # windows before the next trial
 _MAX_HOLD = 128
-METADATA, DATA = "metadata", "data"
 
+METADATA, DATA = "metadata", "data"
 WINDOW_S = 0.05
 _FIRST_LOOK_S = 0.01  # seconds of uninterrupted work
 _SWITCH_RATIO = 3  # switch kinds if the other kind of work exceeds the present by this factor
@@ -142,7 +142,7 @@ class ThreadCountSearch:
             return self.threads
         rate = window.done / wanted_s
         waiting, lock_free = _shares(window, threads)
-        is_worthwhile = waiting >= WORTH_WAITING and lock_free >= _MIN_LOCK_FREE
+        is_worthwhile = waiting >= _WORTH_WAITING and lock_free >= _MIN_LOCK_FREE
         # The first step needs two windows, so that a single outlier does not cause it.
         is_justified = is_worthwhile and (self._index > 0 or self._was_worthwhile)
         self._was_worthwhile = is_worthwhile
@@ -203,7 +203,7 @@ class ThreadCountSearch:
         elif steps and self._index + 1 < len(self._levels):
             self._trial = min(steps, len(self._levels) - 1 - self._index)
             self._index += self._trial
-        elif self._index and waiting < WORTH_WAITING:
+        elif self._index and waiting < _WORTH_WAITING:
             self._index, self._trial = self._index - 1, -1
         elif self._index or not self._was_worthwhile:
             self._pause_trials()
@@ -307,7 +307,7 @@ class Tuner:
         """
         threads = self._pool.threads
         waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads)
-        if waiting < WORTH_WAITING:
+        if waiting < _WORTH_WAITING:
             return False
         return _MANY * count_runnable(self._pool.native_ids[:threads]) >= threads
 
