@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, Protocol, TextIO, cast
+from typing import TYPE_CHECKING, Literal, TextIO, cast
 
 import msgspec
 
@@ -72,20 +72,30 @@ class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
     has_bytes: bool = True
 
 
-class Progress(Protocol):
-    """A progress display. Its methods never raise and are called by one thread."""
+class Progress:
+    """A progress display, which prints only notes unless a subclass shows more.
+
+    Its methods never raise and are called by one thread.
+    """
+
+    def __init__(self, output: MessageStream) -> None:
+        self._output = output
+        self._closed = False
 
     def update(self, view: ProgressView) -> None:
         """Show a view, if an update is due."""
 
     def note(self, text: str) -> None:
         """Print a line, even if progress is not shown."""
+        self._output.line(text)
 
     def suspend(self) -> None:
         """Remove the bar and restore the terminal, until the next update."""
 
     def close(self) -> None:
         """Remove the bar and restore the terminal. Idempotent; notes are still printed."""
+        self._closed = True
+        self.suspend()
 
 
 def note_all(progress: Progress, texts: Iterable[str]) -> None:
@@ -149,33 +159,13 @@ def _percent(view: ProgressView) -> str:
     return f"{'' if view.exact else '~'}{tenths // 10}.{tenths % 10}%"
 
 
-class _Silent:
-    """Prints only notes."""
-
-    def __init__(self, output: MessageStream) -> None:
-        self._output = output
-
-    def update(self, view: ProgressView) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        self._output.line(text)
-
-    def suspend(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class _Plain:
+class _Plain(Progress):
     """Prints one line per interval, for logs."""
 
     def __init__(self, output: MessageStream, interval_s: float) -> None:
-        self._output = output
+        super().__init__(output)
         self._interval_s = interval_s
         self._due_s = interval_s
-        self._closed = False
 
     def update(self, view: ProgressView) -> None:
         if self._closed or view.elapsed_s < self._due_s:
@@ -183,24 +173,14 @@ class _Plain:
         self._due_s = view.elapsed_s + self._interval_s
         self._output.line(line(view))
 
-    def note(self, text: str) -> None:
-        self._output.line(text)
 
-    def suspend(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self._closed = True
-
-
-class _Live:
+class _Live(Progress):
     """Redraws one line in place with rich, in the caller's thread."""
 
     def __init__(self, output: MessageStream) -> None:
-        self._output = output
+        super().__init__(output)
         self._due_s = _LIVE_AFTER_S
         self._display: Live | None = None
-        self._closed = False
 
     def update(self, view: ProgressView) -> None:
         if self._closed or view.elapsed_s < self._due_s:
@@ -212,7 +192,7 @@ class _Live:
 
     def note(self, text: str) -> None:
         if self._display is None:
-            self._output.line(text)
+            super().note(text)
             return
         # Without markup and wrapping, so that a path can be copied in one piece.
         self._display.console.out(text, highlight=False)
@@ -222,12 +202,8 @@ class _Live:
             display, self._display = self._display, None
             display.stop()
 
-    def close(self) -> None:
-        self._closed = True
-        self.suspend()
 
-
-class _Passed(_Silent):
+class _Passed(Progress):
     """Passes views to the program that called the tool, and prints only notes."""
 
     def __init__(self, output: MessageStream, caller: Caller) -> None:
@@ -288,7 +264,7 @@ def _bar_line(view: ProgressView, terminal_cells: int) -> RenderableType:
 
 def silent(stream: TextIO | None) -> Progress:
     """Return a display that prints only notes."""
-    return _Silent(MessageStream(stream))
+    return Progress(MessageStream(stream))
 
 
 def plain(stream: TextIO | None, interval_s: float) -> Progress:
