@@ -24,7 +24,6 @@ from itertools import groupby
 from typing import IO, Any, Protocol
 
 from pcircle.circle.instructions import EngineSettings
-from pcircle.circle.messages import ProgressSums
 from pcircle.core.errors import RankLost, StoppedEarly
 from pcircle.core.writing import discard, write_all
 from pcircle.runtime import Observer, Outcome, Program, Task, run_program
@@ -167,17 +166,10 @@ def _hash(stream: str, record: bytes) -> int:
 
 
 class RestartConsole(Protocol):
-    """Rank 0's user interface of a job, as implemented by `pcircle.cli.console`."""
+    """Rank 0's observer of a job, as implemented by `pcircle.cli.console`."""
 
     @property
     def period_s(self) -> float | None: ...
-    def show(self, sums: ProgressSums) -> None: ...
-    def status(self, sums: ProgressSums) -> None: ...
-    def suspend(self) -> None: ...
-    def resume(self, stopped_s: float) -> None: ...
-    def log(self, lines: bytes) -> None: ...
-    def notice(self, source: int, values: Sequence[object]) -> None: ...
-    def sync(self) -> None: ...
     def follow(self, output_log: OutputLog, former: Any) -> None: ...
     def leave(self, reasons: Iterable[str]) -> None: ...
     def conclude(self, outcome: Outcome[R]) -> int: ...
@@ -213,27 +205,8 @@ class _RestartObserver(Observer[R]):
         self._job = job
         self._console = console
         self.period_s = console.period_s
-
-    def show(self, sums: ProgressSums) -> None:
-        self._console.show(sums)
-
-    def status(self, sums: ProgressSums) -> None:
-        self._console.status(sums)
-
-    def suspend(self) -> None:
-        self._console.suspend()
-
-    def resume(self, stopped_s: float) -> None:
-        self._console.resume(stopped_s)
-
-    def log(self, lines: bytes) -> None:
-        self._console.log(lines)
-
-    def notice(self, source: int, values: Sequence[object]) -> None:
-        self._console.notice(source, values)
-
-    def sync(self) -> None:
-        self._console.sync()
+        for event in ("show", "status", "suspend", "resume", "log", "notice", "sync"):
+            setattr(self, event, getattr(console, event))
 
     def conclude(self, outcome: Outcome[R]) -> int:
         lost = RankLost.only(outcome.reasons)
