@@ -18,7 +18,7 @@ import msgspec
 
 from pcircle.cli.arguments import refuse_remote
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
-from pcircle.cli.ids import Owner, group_of, number_of, read_owner
+from pcircle.cli.option_values import Owner, group_of, number_of, read_owner
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.core.units import plural

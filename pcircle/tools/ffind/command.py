@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
 
-from pcircle.cli.attribute_filters import moment_of
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram, refuse_twice
+from pcircle.cli.option_values import date_ns, moment_of
 from pcircle.cli.output import MessageStream
-from pcircle.cli.times import date_ns
 from pcircle.core.encoding import show
 from pcircle.core.errors import IntegrityError, UsageError, require_type, worst
 from pcircle.core.units import NS_PER_S, plural, timestamp

@@ -16,7 +16,7 @@ from pcircle.fs.stats import CAPACITY, StatBlockError
 from pcircle.jobs.failures import failure_of
 from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.runtime import Context
-from pcircle.threads.overlap import Overlap
+from pcircle.threads.workers import Overlap
 from pcircle.tools.ffind.eval.actions import CountingActions, SearchTask
 from pcircle.tools.ffind.eval.bulk import BulkFormat, DirectoryContext, Prefetch, StatusColumns
 from pcircle.tools.ffind.eval.compiler import (
@@ -74,7 +74,7 @@ class StatPrefetch:
                     continue  # the evaluation repeats the look-up and reports the error
 
         self._count_since_probe += 1
-        if self._count_since_probe >= _PROBE_PERIOD:  # see `pcircle.threads.overlap`
+        if self._count_since_probe >= _PROBE_PERIOD:  # see `pcircle.threads.workers`
             self._count_since_probe = 0
             look(0, 1)
             if time.perf_counter() - self._began_s < _SLOW_S:
