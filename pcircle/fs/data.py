@@ -397,14 +397,6 @@ class ReadEffects:
             root, path = self.place
             self.tell_atime(root, join_path(path, name))
 
-    def may_be_in(self, directory_fd: int) -> bool:
-        """Return whether files in this directory may be offline."""
-        try:
-            device = os.fstat(directory_fd).st_dev
-        except OSError:
-            return True  # errors are reported for each file
-        return self._tiers.may_have(device)
-
     def see(self, name: bytes, directory_fd: int | None, status: FileStatus) -> None:
         """Count a file before it is read; if `directory_fd` is None, the name is a path."""
         if status.st_blocks > 1 or not self._tiers.is_offline(name, directory_fd, status):

@@ -27,8 +27,9 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
+from typing import NamedTuple
 
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY, OPEN_DIRECTORY_PATH, OPEN_ENTRY_PATH
@@ -55,7 +56,7 @@ class Untrusted(OSError):
         super().__init__(None, why)
 
 
-class ResolvedName:
+class ResolvedName(NamedTuple):
     """The name in an open directory to which a path leads after its links were followed.
 
     `path` is the path without these links. `status` is None if the name does not exist. An empty
@@ -63,20 +64,11 @@ class ResolvedName:
     this process.
     """
 
-    def __init__(
-        self,
-        fd: int,
-        name: bytes,
-        path: bytes,
-        status: os.stat_result | None,
-        *,
-        descriptor: bool = False,
-    ) -> None:
-        self.fd = fd
-        self.name = name
-        self.path = path
-        self.status = status
-        self.descriptor = descriptor
+    fd: int
+    name: bytes
+    path: bytes
+    status: os.stat_result | None
+    descriptor: bool = False
 
     @property
     def is_directory(self) -> bool:
@@ -100,26 +92,18 @@ def any_link(enabled: bool) -> Iterator[None]:
 
 
 @contextmanager
-def place_of(path: bytes) -> Iterator[ResolvedName]:
+def place_of(path: bytes, links: int = _TRUSTED) -> Iterator[ResolvedName]:
     """Resolve a path. Raises Untrusted, or OSError as opening the path would."""
-    with _place(path, _TRUSTED) as place:
-        yield place
-
-
-@contextmanager
-def named(path: bytes) -> Iterator[ResolvedName]:
-    """Resolve the path of a file that an option names; see `place_of` and `any_link`."""
-    with _place(path, _of_named.get()) as place:
-        yield place
-
-
-@contextmanager
-def _place(path: bytes, links: int) -> Iterator[ResolvedName]:
     walk = _Walk(path, links)
     try:
         yield walk.end()
     finally:
         os.close(walk.fd)
+
+
+def named(path: bytes) -> AbstractContextManager[ResolvedName]:
+    """Resolve the path of a file that an option names; see `place_of` and `any_link`."""
+    return place_of(path, _of_named.get())
 
 
 class _Walk:
@@ -321,7 +305,7 @@ def directory(path: bytes, *, linkless: bool = False) -> int:
 
     Raises Untrusted or OSError.
     """
-    with _place(os.path.join(path, b""), _NONE if linkless else _TRUSTED) as place:
+    with place_of(os.path.join(path, b""), _NONE if linkless else _TRUSTED) as place:
         return os.dup(place.fd)
 
 

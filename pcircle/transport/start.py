@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 class _SingleTransport:
     """Rank 0 of 1; implements `contract.Transport`."""
 
-    __slots__ = ("_own", "_wakeup", "nodes", "rank", "size")
-
     def __init__(self) -> None:
         self.rank = 0
         self.size = 1
