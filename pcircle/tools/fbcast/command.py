@@ -21,11 +21,10 @@ import msgspec
 
 from pcircle import __version__
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.arguments import require_operands
+from pcircle.cli.arguments import command, require_operands
 from pcircle.cli.output import MessageStream
 from pcircle.cli.report import ToolReport
 from pcircle.cli.results import Results
-from pcircle.cli.shell import command
 from pcircle.collective import Records
 from pcircle.collective.service import fresh_number
 from pcircle.core.encoding import show
@@ -36,8 +35,8 @@ from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.fs.safe_open import make_directory
 from pcircle.runtime.crash_report import write_report
 from pcircle.runtime.signals import Signals
-from pcircle.threads.pool import PoolFuture, WorkerPool
 from pcircle.threads.throttle import BURST_S, TokenBucket
+from pcircle.threads.workers import PoolFuture, WorkerPool
 from pcircle.tools.fbcast.conductor import Conductor
 from pcircle.tools.fbcast.destination import Decisions, Destination
 from pcircle.tools.fbcast.messages import BroadcastPlan, Finish, Message, StopRequest

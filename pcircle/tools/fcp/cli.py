@@ -7,10 +7,9 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from pcircle.cli.arguments import notes, require_operands
+from pcircle.cli.arguments import ToolCommand, notes, require_operands
 from pcircle.cli.declarations import Option, Section, option, override, taken
 from pcircle.cli.options import CommonOptions
-from pcircle.cli.arguments import ToolCommand
 from pcircle.core.errors import UsageError
 from pcircle.tools.common.copy_options import CopyOptions, Links, joined, preserve_option, preserved
 

@@ -19,8 +19,8 @@ from pcircle.cli.arguments import require_operands
 from pcircle.cli.inputs import lists_of
 from pcircle.cli.listing import cell_width
 from pcircle.cli.output import terminal_of
+from pcircle.cli.program import TreeConsole, TreeProgram
 from pcircle.cli.results import open_output
-from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import IntegrityError, StoppedEarly, UsageError, worst
 from pcircle.core.units import plural

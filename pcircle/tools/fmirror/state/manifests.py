@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pcircle.cli.program import run_tool
-from pcircle.cli.program import TreeConsole, TreeProgram
+from pcircle.cli.program import TreeConsole, TreeProgram, run_tool
 from pcircle.core.encoding import show, text_of
 from pcircle.core.errors import EntriesFailed, StoppedEarly, UsageError, require, worst
 from pcircle.core.writing import WholeFile, discard
