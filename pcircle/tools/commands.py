@@ -1,6 +1,6 @@
-"""The commands: what each is called, where its parser is, and what it is for in one line.
+"""The list of all commands: their names, the modules of their parsers, and summaries.
 
-Nothing of a command is imported here: this is for lists of all of them.
+This module imports no command.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """A command: `name` as in names of files, `command_line` as a user types it.
+    """A command: `name` as in file names, and `command_line` as a user types it.
 
     `page` is its manual in docs/, without the suffix.
     """
@@ -32,12 +32,17 @@ class Command(NamedTuple):
         return build()
 
 
-def _tool(name: str, summary: str, page: str = "") -> Command:
-    return Command(name, name, f"pcircle.tools.{name}.cli", "parser", page or name, summary)
+def _tool(name: str, summary: str) -> Command:
+    return Command(name, name, f"pcircle.tools.{name}.cli", "parser", name, summary)
 
 
 def _chmod(name: str, summary: str) -> Command:
     return Command(name, name, "pcircle.tools.fchmod.cli", f"{name}_parser", "fchmod", summary)
+
+
+def _subcommand(name: str, summary: str) -> Command:
+    module = f"pcircle.tools.{name}.cli"
+    return Command(f"pcircle-{name}", f"pcircle {name}", module, "parser", name, summary)
 
 
 COMMANDS = (
@@ -54,28 +59,14 @@ COMMANDS = (
     _tool("fprof", "profile file systems: counts, sizes, ages, owners"),
     _tool("frm", "remove files and directory trees"),
     _tool("fsum", "sign and verify files and trees"),
-    Command(
-        "pcircle-doctor",
-        "pcircle doctor",
-        "pcircle.tools.doctor.cli",
-        "parser",
-        "doctor",
-        "report MPI, limits and file systems",
-    ),
-    Command(
-        "pcircle-scale",
-        "pcircle scale",
-        "pcircle.tools.scale.cli",
-        "parser",
-        "scale",
-        "predict how a task scales to many processes",
-    ),
+    _subcommand("doctor", "report MPI, limits and file systems"),
+    _subcommand("scale", "predict how a task scales to many processes"),
 )
-"""All of them, by name."""
+"""All commands, by name."""
 
 
 TOOLS = tuple(command for command in COMMANDS if command.name == command.command_line)
-"""The commands that are programs of their own."""
+"""The commands that are separate programs."""
 
 
 SUBCOMMANDS = {
@@ -88,18 +79,18 @@ SUBCOMMANDS = {
 
 
 def find_tool(name: str) -> Command | None:
-    """Return the tool of this name, or None if there is none."""
+    """Return the tool with this name, or None."""
     return next((tool for tool in TOOLS if tool.name == name), None)
 
 
 def run_tool(tool: Command) -> int:
-    """Run a tool with the arguments in `sys.argv`; return its exit code."""
+    """Run a tool with the arguments in `sys.argv`, and return its exit code."""
     main = "main" if tool.parser == "parser" else tool.parser.removesuffix("_parser")
     code: int = getattr(__import__(tool.module, fromlist=[main]), main)()
     return code
 
 
 def run_subcommand(command: Command, arguments: list[str]) -> int:
-    """Run a subcommand of `pcircle`; return its exit code."""
+    """Run a subcommand of `pcircle`, and return its exit code."""
     code: int = __import__(command.module, fromlist=["main"]).main(arguments)
     return code

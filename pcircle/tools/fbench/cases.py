@@ -43,6 +43,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
+from itertools import product
 from random import Random
 from statistics import fmean, median
 from typing import Any, TypeAlias, TypeVar
@@ -128,8 +129,12 @@ class Client:
             if call_s < required_s
         ]
 
-    def _called(self, case: str, call_s: float, required_s: float = _MIN_CALL_S) -> None:
+    def _called(
+        self, case: str, backend: str, call_s: float, required_s: float = _MIN_CALL_S
+    ) -> None:
         """Record how long a blocking call took, and how long it must take at least."""
+        if backend != "blocking":
+            return
         known_s, _ = self._fastest_s.get(case, (call_s, required_s))
         self._fastest_s[case] = min(known_s, call_s), required_s
 
@@ -173,19 +178,22 @@ class Client:
     def _both_ways(
         self, case: str, order: Callable[[], Sequence[tuple[int, int]]]
     ) -> Iterator[BenchFigure]:
-        for backend in self._plan.backends:
-            for what in ("write", "read"):
-                with self._opened(what) as fds:
-                    calls = [self._block(what, fds[f], b) for f, b in order()]
-                    begun_s = time.perf_counter()
-                    threads, _ = self._carry_out(backend, calls)
-                    if what == "write":
-                        self._carry_out(backend, [ops.fsync(fd) for fd in fds])
-                    elapsed_s = time.perf_counter() - begun_s
-                rate = self._plan.client_bytes / elapsed_s
-                yield BenchFigure(case, what, backend, "B/s", rate)
-                if threads:
-                    yield BenchFigure(case, what, backend, "threads", threads)
+        for backend, what in self._ways():
+            with self._opened(what) as fds:
+                calls = [self._block(what, fds[f], b) for f, b in order()]
+                begun_s = time.perf_counter()
+                threads, _ = self._carry_out(backend, calls)
+                if what == "write":
+                    self._carry_out(backend, [ops.fsync(fd) for fd in fds])
+                elapsed_s = time.perf_counter() - begun_s
+            rate = self._plan.client_bytes / elapsed_s
+            yield BenchFigure(case, what, backend, "B/s", rate)
+            if threads:
+                yield BenchFigure(case, what, backend, "threads", threads)
+
+    def _ways(self) -> Iterator[tuple[str, str]]:
+        """Return all pairs of a backend and of writing or reading."""
+        return product(self._plan.backends, ("write", "read"))
 
     def _block(self, what: str, fd: int, block: int) -> Operation[Any]:
         size = self._plan.block_bytes
@@ -261,11 +269,14 @@ class Client:
                     call.take_back(future.result())
             raise
 
-    def _in_turn(self, calls: Sequence[Operation[T]]) -> list[T]:
+    def _in_turn(
+        self, calls: Sequence[Operation[T]], run: Callable[[Operation[T]], T] = Operation.__call__
+    ) -> list[T]:
+        """Run each operation after the previous operation has ended, and return the results."""
         values: list[T] = []
         try:
             for call in self._unless_stopped(calls):
-                values.append(call())
+                values.append(run(call))
         except BaseException:
             for call, value in zip(calls, values, strict=False):
                 call.take_back(value)
@@ -404,30 +415,26 @@ class Client:
     def _case1(self) -> Iterator[BenchFigure]:
         count = self._plan.blocks
         for threads in _THREADS:
-            for backend in self._plan.backends:
-                for what in ("write", "read"):
-                    with self._made(what, threads, count * _RANDOM_BYTES) as fds:
-                        orders = [self._rng.sample(range(count), count) for _ in fds]
-                        batches = [
-                            self._calls(what, [(fd, block) for block in order], _RANDOM_BYTES)
-                            for fd, order in zip(fds, orders, strict=True)
-                        ]
-                        elapsed_s = self._elapsed_s(backend, batches, at_once=False)
-                    if backend == "blocking":
-                        self._called("case1", elapsed_s / count)
-                    rate = threads * count * _RANDOM_BYTES / elapsed_s
-                    yield BenchFigure("case1", _counted(what, threads), backend, "B/s", rate)
+            for backend, what in self._ways():
+                with self._made(what, threads, count * _RANDOM_BYTES) as fds:
+                    orders = [self._rng.sample(range(count), count) for _ in fds]
+                    batches = [
+                        self._calls(what, [(fd, block) for block in order], _RANDOM_BYTES)
+                        for fd, order in zip(fds, orders, strict=True)
+                    ]
+                    elapsed_s = self._elapsed_s(backend, batches, at_once=False)
+                self._called("case1", backend, elapsed_s / count)
+                rate = threads * count * _RANDOM_BYTES / elapsed_s
+                yield BenchFigure("case1", _counted(what, threads), backend, "B/s", rate)
 
     def _case2(self) -> Iterator[BenchFigure]:
         for size in _SIZES:
-            for backend in self._plan.backends:
-                for what in ("write", "read"):
-                    with self._one_file(what, size) as batch:
-                        elapsed_s = self._elapsed_s(backend, [batch], at_once=True)
-                    if backend == "blocking":
-                        self._called("case2", elapsed_s / len(batch))
-                    rate = len(batch) * size / elapsed_s
-                    yield BenchFigure("case2", f"{what}, {size >> 10} KiB", backend, "B/s", rate)
+            for backend, what in self._ways():
+                with self._one_file(what, size) as batch:
+                    elapsed_s = self._elapsed_s(backend, [batch], at_once=True)
+                self._called("case2", backend, elapsed_s / len(batch))
+                rate = len(batch) * size / elapsed_s
+                yield BenchFigure("case2", f"{what}, {size >> 10} KiB", backend, "B/s", rate)
 
     @contextmanager
     def _one_file(self, what: str, size_bytes: int) -> Iterator[Batch]:
@@ -439,28 +446,22 @@ class Client:
     def _case3(self) -> Iterator[BenchFigure]:
         compute = computation(_COMPUTATION_S)
         for size in _SIZES:
-            for backend in self._plan.backends:
-                for what in ("write", "read"):
-                    with self._one_file(what, size) as batch:
-                        bare_s, _ = self._computing(backend, batch, _nothing)
-                        both_s, _ = self._computing(backend, batch, compute)
-                    if backend == "blocking":
-                        self._called("case3", bare_s / len(batch), _COMPUTATION_S)
-                    lost = 100 * (1 - bare_s / both_s)
-                    yield BenchFigure("case3", f"{what}, {size >> 10} KiB", backend, "%", lost)
+            for backend, what in self._ways():
+                with self._one_file(what, size) as batch:
+                    bare_s, _ = self._computing(backend, batch, _nothing)
+                    both_s, _ = self._computing(backend, batch, compute)
+                self._called("case3", backend, bare_s / len(batch), _COMPUTATION_S)
+                lost = 100 * (1 - bare_s / both_s)
+                yield BenchFigure("case3", f"{what}, {size >> 10} KiB", backend, "%", lost)
 
     def _sweep(self) -> Iterator[BenchFigure]:
         for duration_ms in _SWEEP_MS:
             compute = computation(duration_ms / 1000)
-            for backend in self._plan.backends:
-                for what in ("write", "read"):
-                    with self._one_file(what, _SWEEP_BYTES) as batch:
-                        _, waited_us = self._computing(backend, batch, compute)
-                    if backend == "blocking":
-                        self._called("sweep", waited_us / 1e6)
-                    yield BenchFigure(
-                        "sweep", f"{what}, {duration_ms} ms", backend, "us", waited_us
-                    )
+            for backend, what in self._ways():
+                with self._one_file(what, _SWEEP_BYTES) as batch:
+                    _, waited_us = self._computing(backend, batch, compute)
+                self._called("sweep", backend, waited_us / 1e6)
+                yield BenchFigure("sweep", f"{what}, {duration_ms} ms", backend, "us", waited_us)
 
     def _computing(
         self, backend: str, batch: Batch, compute: Callable[[], None]
@@ -499,24 +500,16 @@ class Client:
                 do = self._in_turn if backend == "blocking" else self._one_by_one
                 values = do(calls)
                 each_s = (time.perf_counter() - begun_s) / len(calls)
-                if backend == "blocking" and what == "create":
-                    self._called("latency", each_s)
+                if what == "create":
+                    self._called("latency", backend, each_s)
                 if what in ("create", "open"):
                     fds[:] = values
                 yield BenchFigure("latency", what, backend, "us", each_s * 1e6)
 
     def _one_by_one(self, calls: Sequence[Operation[T]]) -> list[T]:
         """Submit each operation after the previous operation has ended, and return the results."""
-        values: list[T] = []
-        try:
-            with Files(self._plan.threads) as io:
-                for call in self._unless_stopped(calls):
-                    values.append(io.submit(call).result())
-        except BaseException:
-            for call, value in zip(calls, values, strict=False):
-                call.take_back(value)
-            raise
-        return values
+        with Files(self._plan.threads) as io:
+            return self._in_turn(calls, lambda call: io.submit(call).result())
 
     def _submission(self) -> Iterator[BenchFigure]:
         for threads in (1, _THREADS[-1]):
@@ -524,8 +517,7 @@ class Client:
                 for backend in self._plan.backends:
                     with self._made("write", threads, size) as fds:
                         kept_us = self._kept_us(backend, fds, bytes(size))
-                    if backend == "blocking":
-                        self._called("submission", kept_us / 1e6)
+                    self._called("submission", backend, kept_us / 1e6)
                     what = _counted(f"{size >> 10} KiB", threads)
                     yield BenchFigure("submission", what, backend, "us", kept_us)
 
@@ -562,8 +554,8 @@ class Client:
             parts = [blocks[number::threads] for number in range(threads)]
             batches = [self._calls(phase.what, part, size) for part in parts]
             elapsed_s = self._elapsed_s(phase.backend, batches, at_once=True)
-        if (phase.backend, phase.what, threads) == ("blocking", "read", 1):
-            self._called(phase.workload, elapsed_s / len(places))
+        if (phase.what, threads) == ("read", 1):
+            self._called(phase.workload, phase.backend, elapsed_s / len(places))
         rate = len(places) * size / elapsed_s
         yield BenchFigure(
             phase.workload, _counted(phase.what, threads), phase.backend, TOGETHER, rate
