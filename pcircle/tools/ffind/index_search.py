@@ -201,9 +201,6 @@ class _KnownColumns:
         seconds, fractions = self.column(name, start, stop), self.column(f"{name}_ns", start, stop)
         return [NS_PER_S * second + ns for second, ns in zip(seconds, fractions, strict=True)]
 
-    def close(self) -> None:
-        """Do nothing: no resources are held."""
-
 
 class _KnownRows:
     """The rows of names in the current section, in the form of a `Prefetch`."""
@@ -217,9 +214,6 @@ class _KnownRows:
 
     def done(self, count: int) -> None:
         """Do nothing: rows of an index need no timing."""
-
-    def close(self) -> None:
-        """Do nothing: no resources are held."""
 
 
 class _KnownEntry(FindEntry):

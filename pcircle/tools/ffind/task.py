@@ -133,6 +133,7 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
     max_threads: int
     threads: int | None
     first: FindTask | None
+    prefetch: StatPrefetch
 
     def begin(self) -> None:
         super().begin()

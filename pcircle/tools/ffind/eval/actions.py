@@ -245,6 +245,8 @@ def _remove(entry: FindEntry) -> None:
 class CountingActions:
     """Replaces actions with functions that only count removals."""
 
+    quoted = False
+
     def __init__(self, counters: FindCounters) -> None:
         self._counters = counters
 

@@ -54,16 +54,14 @@ class EvaluationContext(msgspec.Struct, frozen=True):
     follow: str
 
 
-def checked(node: ExpressionNode, context: EvaluationContext) -> Test | None:
-    """Return the function of a test, or None if the node is not a test."""
+def checked(node: ExpressionNode, context: EvaluationContext) -> Test:
+    """Return the function of a test."""
     if node.name in _OF_STATUS:
         return _with_status(_OF_STATUS[node.name](context, *node.args))
     if node.name in _OF_ENTRY:
         made: Test = _OF_ENTRY[node.name](context, *node.args)
         return made
-    if node.name in _OF_INODE:
-        return _OF_INODE[node.name](*node.args)
-    return None
+    return _OF_INODE[node.name](*node.args)
 
 
 def cheapest_first(nodes: Sequence[ExpressionNode]) -> list[ExpressionNode]:
@@ -204,20 +202,19 @@ _OF_STATUS: dict[str, Callable[..., StatusTest]] = {
 # ---- tests of names, kinds and other properties ------------------------------------
 
 
-def name_test(
-    node: ExpressionNode, context: EvaluationContext
-) -> Callable[[bytes, bytes], object] | None:
-    """Return a test of a name and the path before it, or None if the node tests something else."""
+def name_test(node: ExpressionNode, context: EvaluationContext) -> Callable[[bytes, bytes], object]:
+    """Return the test of a name and the path before it."""
     if node.name == "name":
-        match = _pattern(context, *node.args)
+        match = pattern_match(context, *node.args)
         return lambda name, prefix: match(name)
-    if node.name in ("path", "regex"):
-        find = (_pattern if node.name == "path" else expression)(context, *node.args)
-        return lambda name, prefix: find(prefix + name)
-    return None
+    find = (pattern_match if node.name == "path" else expression)(context, *node.args)
+    return lambda name, prefix: find(prefix + name)
 
 
-def _pattern(context: EvaluationContext, pattern: bytes, fold: int) -> Callable[[bytes], object]:
+def pattern_match(
+    context: EvaluationContext, pattern: bytes, fold: int
+) -> Callable[[bytes], object]:
+    """Return a function that matches names or paths with a shell pattern."""
     return matcher(pattern, fold=bool(fold), wide=context.wide)
 
 
@@ -236,12 +233,12 @@ def expression(
 
 
 def _named(context: EvaluationContext, pattern: bytes, fold: int) -> Test:
-    match = _pattern(context, pattern, fold)
+    match = pattern_match(context, pattern, fold)
     return lambda entry: match(entry.base or entry.name)
 
 
 def _path(context: EvaluationContext, pattern: bytes, fold: int) -> Test:
-    match = _pattern(context, pattern, fold)
+    match = pattern_match(context, pattern, fold)
     return lambda entry: match(entry.path)
 
 
@@ -281,7 +278,7 @@ def _xtype(context: EvaluationContext, letters: str) -> Test:
 
 
 def _lname(context: EvaluationContext, pattern: bytes, fold: int) -> Test:
-    match = _pattern(context, pattern, fold)
+    match = pattern_match(context, pattern, fold)
 
     def test(entry: FindEntry) -> object:
         if entry.letter() != "l":

@@ -22,8 +22,10 @@ from pcircle.tools.ffind.eval.checks import (
     cheapest_first,
     checked,
     name_test,
+    pattern_match,
 )
 from pcircle.tools.ffind.eval.entry import Test
+from pcircle.tools.ffind.language.formats import parse_format
 from pcircle.tools.ffind.language.nodes import FALSE, TRUE, ExpressionNode, all_of, walk
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ _LIGHT_LETTERS = frozenset("pPfhHdy")
 
 class ActionCompiler(Protocol):
     """Compiles actions into functions."""
+
+    quoted: bool
 
     def action(self, node: ExpressionNode) -> Test: ...
     def bulk(self, node: ExpressionNode) -> BulkFormat | None: ...
@@ -107,7 +111,7 @@ def compiled(
     columns, remaining = _by_columns(remaining, kind, context) if has_columns else ([], remaining)
     found = CompiledExpression(filters, columns, heavy=is_heavy, slow=whole)
     is_print = remaining.name in ("print", "print0") and remaining.args[0] == 0
-    if in_bulk and is_print and not quotes_paths(actions):
+    if in_bulk and is_print and not actions.quoted:
         return replace(found, end=b"\n" if remaining.name == "print" else b"\0")
     if in_bulk and remaining.name == "count":
         return replace(found, counts=True)
@@ -140,11 +144,6 @@ def _by_columns(
     return found, TRUE
 
 
-def quotes_paths(actions: ActionCompiler) -> bool:
-    """Return whether paths are quoted for a terminal."""
-    return bool(getattr(actions, "quoted", False))
-
-
 def heavy(node: ExpressionNode) -> bool:
     """Return whether a node needs look-ups, or more expensive operations."""
     return any(map(_is_heavy, walk(node)))
@@ -163,8 +162,6 @@ def _is_heavy(node: ExpressionNode) -> bool:
 def needs_status(node: ExpressionNode) -> bool:
     """Return whether a primary needs more than the directory entry."""
     if node.name == "printf":
-        from pcircle.tools.ffind.language.formats import parse_format
-
         pieces, _ = parse_format(bytes(node.args[1]), [])
         letters = {piece.letter for piece in pieces if piece.letter}
         return not letters <= _LIGHT_LETTERS
@@ -320,7 +317,7 @@ def _filter(node: ExpressionNode, context: EvaluationContext, *, outcome: bool) 
     if node.name == "not":
         return _filter(node.children[0], context, outcome=not outcome)
     if node.name == "name":
-        match = _match_of(node, context)
+        match = pattern_match(context, *node.args)
         if outcome:
             return lambda names, prefix: [name for name in names if match(name)]
         return lambda names, prefix: [name for name in names if not match(name)]
@@ -328,13 +325,6 @@ def _filter(node: ExpressionNode, context: EvaluationContext, *, outcome: bool) 
     if outcome:
         return lambda names, prefix: [name for name in names if test(name, prefix)]
     return lambda names, prefix: [name for name in names if not test(name, prefix)]
-
-
-def _match_of(node: ExpressionNode, context: EvaluationContext) -> Callable[[bytes], object]:
-    from pcircle.tools.ffind.language.patterns import matcher
-
-    pattern, fold = node.args
-    return matcher(bytes(pattern), fold=bool(fold), wide=context.wide)
 
 
 def _of_names(node: ExpressionNode, context: EvaluationContext) -> Callable[[bytes, bytes], object]:
@@ -346,10 +336,7 @@ def _of_names(node: ExpressionNode, context: EvaluationContext) -> Callable[[byt
         tests = [_of_names(child, context) for child in node.children]
         decide = all if node.name == "and" else any
         return lambda name, prefix: decide(test(name, prefix) for test in tests)
-    found = name_test(node, context)
-    if found is None:
-        raise ValueError(node.name)
-    return found
+    return name_test(node, context)
 
 
 # ---- functions ---------------------------------------------------------------------
@@ -362,10 +349,7 @@ def function(node: ExpressionNode, context: EvaluationContext, actions: ActionCo
         return _joined(node.name, tests)
     if node.name in _ACTIONS:
         return actions.action(node)
-    found = checked(node, context)
-    if found is None:
-        raise ValueError(f"unknown test {node.name}")
-    return found
+    return checked(node, context)
 
 
 def _joined(name: str, tests: list[Test]) -> Test:
