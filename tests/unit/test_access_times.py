@@ -14,7 +14,7 @@ from pcircle.core.units import NS_PER_S
 from pcircle.fs.directories import device_and_inode
 from pcircle.jobs.access_times import AccessTimes
 from pcircle.tools.ffind.eval import compiler
-from pcircle.tools.ffind.language.nodes import ExpressionNode
+from pcircle.tools.ffind.plan import ExpressionNode
 from pcircle.walk.items import Accesses
 
 YEAR_9999_S = 253_370_764_800

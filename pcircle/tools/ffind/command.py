@@ -38,17 +38,24 @@ from pcircle.tools.ffind.eval.output import (
     StreamText,
 )
 from pcircle.tools.ffind.language.formats import ends_of
-from pcircle.tools.ffind.language.nodes import ExpressionNode, ParsedExpression, names_of, walk
 from pcircle.tools.ffind.language.parser import parse
 from pcircle.tools.ffind.language.words import refused
 from pcircle.tools.ffind.options import OF_NAMES, FindOptions
-from pcircle.tools.ffind.plan import FindCounters, FindPlan, Order, SearchedIndex
+from pcircle.tools.ffind.plan import (
+    ExpressionNode,
+    FindCounters,
+    FindPlan,
+    Order,
+    ParsedExpression,
+    SearchedIndex,
+    names_of,
+    walk,
+)
 from pcircle.tools.ffind.task import FindTask, listed_starts, start_of
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
     from pcircle.tools.ffind.apply import FindApplyProgram
-    from pcircle.tools.ffind.plan import Order
 
 _BLOCK_BYTES = 512
 _DIGITS = 10

@@ -24,8 +24,7 @@ from pcircle.runtime import Context
 from pcircle.tools.ffind.eval.entry import FindEntry
 from pcircle.tools.ffind.eval.evaluator import Evaluator, depth_of
 from pcircle.tools.ffind.language.formats import parse_format
-from pcircle.tools.ffind.language.nodes import ExpressionNode
-from pcircle.tools.ffind.plan import IndexPath, SearchedIndex, Sections
+from pcircle.tools.ffind.plan import ExpressionNode, IndexPath, SearchedIndex, Sections
 from pcircle.walk.index import (
     DIRECTORY,
     NAMES,

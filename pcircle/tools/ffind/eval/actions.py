@@ -24,8 +24,7 @@ from pcircle.tools.ffind.eval.commands import Commands
 from pcircle.tools.ffind.eval.compiler import needs_status, reads_links, tests_access_time
 from pcircle.tools.ffind.eval.entry import FindEntry, StopSearch, Test
 from pcircle.tools.ffind.eval.output import QUIT, FindOutput, csv_line, json_line, long_line, printf
-from pcircle.tools.ffind.language.nodes import ExpressionNode
-from pcircle.tools.ffind.plan import FindCounters, FindPlan
+from pcircle.tools.ffind.plan import ExpressionNode, FindCounters, FindPlan
 
 
 class FindActions:

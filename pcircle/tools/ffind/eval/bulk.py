@@ -21,6 +21,7 @@ from pcircle.core.units import MIN_NS, NS_PER_S, Timestamp
 from pcircle.tools.ffind.eval.checks import (
     FIELD_OF_NUMBER,
     EvaluationContext,
+    compared,
     fits_size,
     limits_ns,
     permitted,
@@ -28,7 +29,7 @@ from pcircle.tools.ffind.eval.checks import (
 from pcircle.tools.ffind.eval.entry import TIMES, Status
 from pcircle.tools.ffind.eval.output import GROUPS, MODES, USERS, WITH_NS, time_text
 from pcircle.tools.ffind.language.formats import FormatPiece, parse_format
-from pcircle.tools.ffind.language.nodes import ExpressionNode, compared
+from pcircle.tools.ffind.plan import ExpressionNode
 
 
 class StatusColumns(Protocol):

@@ -21,8 +21,8 @@ from pcircle.fs.attributes.owners import find_group_name, find_user_name
 from pcircle.fs.attributes.xattrs import read_flags
 from pcircle.fs.status import birth_ns
 from pcircle.tools.ffind.eval.entry import FIELDS, TIMES, FindEntry, Status, Test
-from pcircle.tools.ffind.language.nodes import ExpressionNode, compared
 from pcircle.tools.ffind.language.patterns import matcher, text_of, translated_regex
+from pcircle.tools.ffind.plan import ExpressionNode
 from pcircle.walk.attributes import LETTERS
 
 StatusTest = Callable[[Status], object]
@@ -83,6 +83,15 @@ def _with_status(test: StatusTest) -> Test:
         return status is not False and test(status)
 
     return run
+
+
+def compared(compare: str, limit: int) -> Callable[[int], bool]:
+    """Return a comparison with a number: greater (`+`), less (`-`) or equal."""
+    if compare == "+":
+        return lambda number: number > limit
+    if compare == "-":
+        return lambda number: number < limit
+    return lambda number: number == limit
 
 
 def permitted(kind: str, bits: int) -> Callable[[int], bool]:

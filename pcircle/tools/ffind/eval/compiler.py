@@ -26,7 +26,7 @@ from pcircle.tools.ffind.eval.checks import (
 )
 from pcircle.tools.ffind.eval.entry import Test
 from pcircle.tools.ffind.language.formats import parse_format
-from pcircle.tools.ffind.language.nodes import FALSE, TRUE, ExpressionNode, all_of, walk
+from pcircle.tools.ffind.plan import FALSE, TRUE, ExpressionNode, all_of, walk
 
 if TYPE_CHECKING:
     from pcircle.tools.ffind.eval.bulk import BulkFormat

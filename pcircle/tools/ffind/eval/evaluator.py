@@ -25,8 +25,7 @@ from pcircle.tools.ffind.eval.compiler import (
     function,
 )
 from pcircle.tools.ffind.eval.entry import CountedEntry, FindEntry, StopSearch, Test
-from pcircle.tools.ffind.language.nodes import ExpressionNode, walk
-from pcircle.tools.ffind.plan import FindCounters
+from pcircle.tools.ffind.plan import ExpressionNode, FindCounters, walk
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
 

@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from pcircle.tools.ffind.language.nodes import ExpressionNode, walk
+from pcircle.tools.ffind.plan import ExpressionNode, walk
 
 ONE, TWO = b"abcdDfFgGhHiklmMnpPsStuUyYZ", b"ABCT"
 _FLAGS = re.compile(rb"[-+ #]*[0-9]*(?:\.[0-9]*)?")

@@ -21,14 +21,14 @@ from pcircle.core.writing import CALLER
 from pcircle.fs.attributes.modes import parse_mode
 from pcircle.tools.ffind.language import patterns
 from pcircle.tools.ffind.language.formats import parse_format
-from pcircle.tools.ffind.language.nodes import (
+from pcircle.tools.ffind.language.words import OPTIONS, Token, is_setting, refused
+from pcircle.tools.ffind.plan import (
     ExpressionNode,
     ParsedExpression,
     Settings,
     all_of,
     names_of,
 )
-from pcircle.tools.ffind.language.words import OPTIONS, Token, is_setting, refused
 
 _PRINT = ExpressionNode("print", (0,))
 _PRINT0 = ExpressionNode("print0", (0,))  # for a program that splits the output
