@@ -21,34 +21,20 @@ from pcircle.core.errors import UsageError
 _WITH_VALUE = (
     "amin", "cmin", "mmin", "atime", "ctime", "mtime", "anewer", "cnewer", "newer", "used", "since",
     "until", "size", "bytes", "blocks", "user", "group", "uid", "gid", "perm", "type", "xtype",
-    "inum",
-    "links", "samefile", "fstype", "flags", "xattrname", "name", "iname", "path", "ipath",
-    "wholename",
-    "iwholename", "regex", "iregex", "lname", "ilname", "stripe-count", "stripe-size", "pool",
-    "ost",
-    "mdt", "layout",
+    "inum", "links", "samefile", "fstype", "flags", "xattrname", "name", "iname", "path", "ipath",
+    "wholename", "iwholename", "regex", "iregex", "lname", "ilname", "stripe-count", "stripe-size",
+    "pool", "ost", "mdt", "layout",
 )  # fmt: skip
 _BARE = (
     "daystart", "sparse", "empty", "nouser", "nogroup", "readable", "writable", "executable",
-    "xattr",
-    "acl", "capable", "true", "false",
+    "xattr", "acl", "capable", "true", "false",
 )  # fmt: skip
 TESTS: dict[str, int] = {**dict.fromkeys(_WITH_VALUE, 1), **dict.fromkeys(_BARE, 0)}
 """The tests, with their argument counts."""
 
 _WRITING = (
-    "print",
-    "print0",
-    "ls",
-    "delete",
-    "prune",
-    "quit",
-    "json",
-    "csv",
-    "count",
-    "du",
-    "exists",
-)
+    "print", "print0", "ls", "delete", "prune", "quit", "json", "csv", "count", "du", "exists",
+)  # fmt: skip
 ACTIONS: dict[str, int] = {
     **dict.fromkeys(_WRITING, 0),
     **dict.fromkeys(("printf", "fprint", "fprint0", "fls", "limit"), 1),
@@ -57,8 +43,7 @@ ACTIONS: dict[str, int] = {
 COMMANDS = ("exec", "execdir", "ok", "okdir")
 _FLAGS = (
     "d", "depth", "mount", "xdev", "noleaf", "ignore_readdir_race", "noignore_readdir_race",
-    "follow",
-    "warn", "nowarn", "P", "H", "L",
+    "follow", "warn", "nowarn", "P", "H", "L",
 )  # fmt: skip
 OPTIONS: dict[str, int] = {
     **dict.fromkeys(_FLAGS, 0),

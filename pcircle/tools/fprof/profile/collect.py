@@ -35,6 +35,7 @@ from pcircle.tools.fprof.profile.model import (
     Best,
     DirectoryRow,
     FileRow,
+    K,
     Profile,
     Sums,
     add_to,
@@ -179,10 +180,12 @@ class Collector:
             if best.floor > 0
         ]
         optional = {
-            "owner": lambda files: self._by_id(self._owners, files, "uid"),
-            "group": lambda files: self._by_id(self._groups, files, "gid"),
+            "owner": lambda files: self._by_key(self._owners, files.column("uid"), files),
+            "group": lambda files: self._by_key(self._groups, files.column("gid"), files),
             "age": self._by_age,
-            "ext": self._by_extension,
+            "ext": lambda files: self._by_key(
+                self._extensions, list(map(extension_of, files.names)), files
+            ),
             "depth": self._by_depth,
             "top": self._by_rank,
         }
@@ -221,24 +224,16 @@ class Collector:
 
     def _claims(self, files: FileBatch, links: list[int]) -> Iterable[Claim]:
         """Yield the claim of each hard-linked file, and reduce the sums that count by name."""
-        places = [place for place, number in enumerate(links) if number > 1]
-        rows = zip(
-            files.column("inode"),
-            links,
-            files.sizes,
-            files.blocks,
-            files.column("uid"),
-            files.column("gid"),
-            files.column("mtime"),
-            files.column("device"),
-            strict=True,
+        device, inode, uid, gid, mtime = map(
+            files.column, ("device", "inode", "uid", "gid", "mtime")
         )
-        listed = list(rows)
-        for place in places:
-            inode, number, size, blocks, uid, gid, modified_s, device = listed[place]
-            yield Claim(device, inode, number, size, blocks * SECTOR_BYTES, uid, gid, modified_s)
-            if "ext" in self._facets or "depth" in self._facets:
-                self._share(files, files.names[place], size, blocks * SECTOR_BYTES, number)
+        for place, number in enumerate(links):
+            if number > 1:
+                size, allocated = files.sizes[place], files.blocks[place] * SECTOR_BYTES
+                inner = (number, size, allocated, uid[place], gid[place], mtime[place])
+                yield Claim(device[place], inode[place], *inner)
+                if "ext" in self._facets or "depth" in self._facets:
+                    self._share(files, files.names[place], size, allocated, number)
 
     def _share(self, files: FileBatch, name: bytes, size: int, allocated: int, links: int) -> None:
         """Reduce the bytes counted under this name to one part in `links`."""
@@ -271,13 +266,14 @@ class Collector:
 
     # ---- sums of files for some reports ----------------------------------------
 
-    def _by_id(self, table: Sums[int], files: FileBatch, column: str) -> None:
-        ids = files.column(column)
-        if min(ids) == max(ids):
-            table.add(ids[0], len(ids), sum(files.sizes), SECTOR_BYTES * sum(files.blocks))
+    @staticmethod
+    def _by_key(table: Sums[K], keys: Sequence[K], files: FileBatch) -> None:
+        """Add files to the tallies of their keys."""
+        if len(set(keys)) == 1:
+            table.add(keys[0], len(keys), sum(files.sizes), SECTOR_BYTES * sum(files.blocks))
             return
-        for number, size, blocks in zip(ids, files.sizes, files.blocks, strict=True):
-            table.add(number, 1, size, SECTOR_BYTES * blocks)
+        for key, size, blocks in zip(keys, files.sizes, files.blocks, strict=True):
+            table.add(key, 1, size, SECTOR_BYTES * blocks)
 
     def _by_age(self, files: FileBatch) -> None:
         if len(self.profile.ages) > self._max_days:
@@ -310,15 +306,6 @@ class Collector:
         first, last = _FIRST_DAY // 7, _LAST_DAY // 7
         profile.age_sizes = _bounded(profile.age_sizes, 64, first, last)
         self._max_days = 2 * max(_MAX_DAYS, len(profile.ages))
-
-    def _by_extension(self, files: FileBatch) -> None:
-        add = self._extensions.add
-        extensions = list(map(extension_of, files.names))
-        if len(set(extensions)) == 1:
-            add(extensions[0], len(extensions), sum(files.sizes), SECTOR_BYTES * sum(files.blocks))
-            return
-        for extension, size, blocks in zip(extensions, files.sizes, files.blocks, strict=True):
-            add(extension, 1, size, SECTOR_BYTES * blocks)
 
     def _by_depth(self, files: FileBatch) -> None:
         number, total = len(files.sizes), sum(files.sizes)
@@ -426,14 +413,9 @@ class Collector:
         profile.largest_bytes = self._sizes.largest_bytes
         profile.unit_counts = self._sizes.unit_counts
         profile.edge_tallies = self._sizes.edge_tallies
-        for name, table in (
-            ("owners", self._owners),
-            ("groups", self._groups),
-            ("extensions", self._extensions),
-        ):
-            table.cut()
-            setattr(profile, name, table.tallies)
-            setattr(profile, f"other_{name}", table.other)
+        self._owners.end(profile, "owners")
+        self._groups.end(profile, "groups")
+        self._extensions.end(profile, "extensions")
         for name, best in self._files.items():
             setattr(profile, name, best.rows())
         for name, rows in self._directories.items():

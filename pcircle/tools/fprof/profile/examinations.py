@@ -383,9 +383,7 @@ class FileExaminer:
 
     def end(self, profile: Profile, pieces: int) -> None:
         """Add the layouts, and the sample of at most `pieces` pieces, to a profile."""
-        layouts = self._layouts.found
-        layouts.cut()
-        profile.stripes, profile.other_stripes = layouts.tallies, layouts.other
+        self._layouts.found.end(profile, "stripes")
         profile.sampled, profile.sample = pieces, self._sampler.sample()
 
 

@@ -112,6 +112,12 @@ class Sums(Generic[K]):
             for key in sorted(self.tallies, key=self._rank)[self._most :]:
                 add_to(self.other, self.tallies.pop(key))
 
+    def end(self, profile: Profile, name: str) -> None:
+        """Store the tallies in a profile, in the fields `name` and other_`name`."""
+        self.cut()
+        setattr(profile, name, self.tallies)
+        setattr(profile, f"other_{name}", self.other)
+
 
 def add_to(tally: list[int], more: Iterable[int]) -> None:
     """Add a tally to another tally."""
@@ -367,9 +373,7 @@ def _merge_bounded(
     table.tallies = _summed(getattr(a, name), getattr(b, name))
     for other in (getattr(a, f"other_{name}"), getattr(b, f"other_{name}")):
         add_to(table.other, other)
-    table.cut()
-    setattr(merged, name, table.tallies)
-    setattr(merged, f"other_{name}", table.other)
+    table.end(merged, name)
 
 
 def _renumbered(profile: Profile, roots: tuple[bytes, ...]) -> Profile:
