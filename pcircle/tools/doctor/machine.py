@@ -47,7 +47,7 @@ def software() -> Facts:
         "pcircle": Fact(__version__),
         "python": Fact(f"{platform.python_implementation()} {platform.python_version()}"),
         "interpreter": Fact(sys.executable) if sys.executable else Fact(None, "it has no name"),
-        "system": asked(_system),
+        "system": asked(lambda: platform.freedesktop_os_release()["PRETTY_NAME"]),
         "kernel": Fact(f"{os.uname().sysname} {os.uname().release}"),
         "machine": Fact(os.uname().machine),
         "libc": Fact(" ".join(platform.libc_ver()).strip() or "not glibc"),
@@ -83,10 +83,6 @@ def _file_operations() -> Value:
     from pcircle.fs import native  # imported late, so that a missing package is reported first
 
     return "in C" if native.is_native else f"in Python, which is slower: {native.reason}"
-
-
-def _system() -> Value:
-    return platform.freedesktop_os_release()["PRETTY_NAME"]
 
 
 def cores() -> Facts:

@@ -353,7 +353,7 @@ class FindProgram(ChangeProgram):
             "settings": parsed.settings,
             "midnight_ns": _midnight_ns(now),
             "wide": _is_wide(),
-            "quoted": _is_terminal(),
+            "quoted": MessageStream(standard_output()).isatty(),
             "order": self.order,
             "alone": cuts and writes,
             "removes": "delete" in self.names,
@@ -400,10 +400,6 @@ def _is_wide() -> bool:
         if os.environ.get(variable):
             return os.environ[variable].lower().replace("-", "").endswith("utf8")
     return False
-
-
-def _is_terminal() -> bool:
-    return MessageStream(standard_output()).isatty()
 
 
 def _refuse(

@@ -195,7 +195,8 @@ class FindVisitor(Evaluator):
         at_bottom = self._max is not None and depth_of(opened.path) + 1 >= self._max
         for block in blocks:
             if self._halted():
-                yield _emptied(block)
+                block.files, block.links, block.specials, block.directories = [], [], [], []
+                yield block
                 continue
             if self._follows and block.links:
                 self._follow(opened, block, source.fd)
@@ -556,12 +557,6 @@ class FindVisitor(Evaluator):
             self._evaluate_names(opened, files, "f", fd) if files else 0
         )
         return True
-
-
-def _emptied(block: Block) -> Block:
-    """Remove all entries from a block, and return it."""
-    block.files, block.links, block.specials, block.directories = [], [], [], []
-    return block
 
 
 def _is_excluded(excludes: Test, entry: FindEntry, name: bytes) -> bool:

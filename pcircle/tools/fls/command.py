@@ -92,8 +92,9 @@ class _Printer:
         Raise StoppedEarly if temporary files cannot be written.
         """
         if self._sorter is None:
-            is_rows = self._form.is_rows
-            return b"".join(map(_row_text, packed)) if is_rows else self._apart(packed)
+            if self._form.is_rows:
+                return b"".join(map(_row_text, packed))
+            return b"".join([self._gap(record) + read_directories([record]) for record in packed])
         try:
             self._sorter.extend(packed)
         except OSError as error:
@@ -122,10 +123,6 @@ class _Printer:
         """Delete the temporary files."""
         if self._sorter is not None:
             self._sorter.close()
-
-    def _apart(self, packed: Sequence[bytes]) -> bytes:
-        """Return the text of directory records, separated by empty lines if there are headings."""
-        return b"".join([self._gap(record) + read_directories([record]) for record in packed])
 
     def _gap(self, packed: bytes) -> bytes:
         """Return the empty line above a directory, or nothing for the first one."""

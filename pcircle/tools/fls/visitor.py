@@ -229,7 +229,8 @@ class ListVisitor(EntryVisitor):
                 batch = entered[at : at + CAPACITY]
                 self._keep_entries(opened, self._looked(opened, batch, source.fd, None, 0), None)
             itself = ()
-            self._flush_much()
+            if self._pending_bytes > _MUCH_BYTES:  # bounds the memory for a large directory
+                self._flush(self._context)
             yield block
 
     # ---- names -----------------------------------------------------------------
@@ -456,11 +457,6 @@ class ListVisitor(EntryVisitor):
     def _keep(self, *packed: bytes) -> None:
         self._pending += packed
         self._pending_bytes += sum(map(len, packed))
-
-    def _flush_much(self) -> None:
-        """Send pending records if there are many, to bound the memory for a large directory."""
-        if self._pending_bytes > _MUCH_BYTES:
-            self._flush(self._context)
 
     def send_reports(self, context: Context[TreeItem]) -> None:
         """Send all pending records and actions to rank 0."""

@@ -100,7 +100,8 @@ class ProfileConsole(base.Console[ProfileResult]):
     def _concluded(self, outcome: Outcome[ProfileResult]) -> int:
         code, reasons = self.end(outcome)
         total = add_up(outcome.counts)
-        profile = None if code else _profile_of(outcome)
+        packed = outcome.result.profile if outcome.result is not None and not code else b""
+        profile = unpack(packed) if packed else None
         if not code:
             wrong = _account(total, profile)
             if wrong is not None:
@@ -137,11 +138,6 @@ class ProfileConsole(base.Console[ProfileResult]):
         if self.verbose:
             self.note(f"fprof: {summary(report)}")
         return worst((code, self.results.code))
-
-
-def _profile_of(outcome: Outcome[ProfileResult]) -> Profile | None:
-    packed = b"" if outcome.result is None else outcome.result.profile
-    return unpack(packed) if packed else None
 
 
 def entry_count(profile: Profile) -> int:

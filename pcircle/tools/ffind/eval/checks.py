@@ -388,18 +388,6 @@ def _xattr_names(entry: FindEntry) -> list[str]:
         return []
 
 
-def _any(entry: FindEntry) -> bool:
-    return bool(_xattr_names(entry))
-
-
-def _acl(entry: FindEntry) -> bool:
-    return any(name in _ACLS for name in _xattr_names(entry))
-
-
-def _capable(entry: FindEntry) -> bool:
-    return _CAPABILITY in _xattr_names(entry)
-
-
 def _has_xattr(name: bytes) -> Test:
     attribute_name = os.fsdecode(name)
     # A name without a namespace may be in the namespace `user`.
@@ -503,10 +491,10 @@ def _released() -> Test:
 
 
 _OF_INODE: dict[str, Callable[..., Test]] = {
-    "xattr": lambda: _any,
+    "xattr": lambda: lambda entry: bool(_xattr_names(entry)),
     "xattrname": _has_xattr,
-    "acl": lambda: _acl,
-    "capable": lambda: _capable,
+    "acl": lambda: lambda entry: any(name in _ACLS for name in _xattr_names(entry)),
+    "capable": lambda: lambda entry: _CAPABILITY in _xattr_names(entry),
     "flags": _flags,
     "layout_number": _layout_number,
     "pool": _pool,

@@ -191,7 +191,7 @@ class Evaluator(EntryVisitor):
 
     def _report(self, entry: FindEntry, doing: str, error: OSError) -> None:
         """Report a failed operation on an entry, or record that the entry has vanished."""
-        is_gone = error.errno == errno.ENOENT and self._silent and not self._is_start(entry)
+        is_gone = error.errno == errno.ENOENT and self._silent and not entry.fixed
         if is_gone and doing == "look up":
             entry.gone = True
             return
@@ -202,9 +202,6 @@ class Evaluator(EntryVisitor):
                 self.counters.failed += 1
                 self.task.stop_if_read_only(entry.root, error)
                 self.counters.failed -= 1  # it is counted with the entry
-
-    def _is_start(self, entry: FindEntry) -> bool:
-        return bool(entry.fixed)
 
     def tell(self, root: int, path: bytes, doing: str, error: OSError) -> None:
         """Report a failure that is counted separately."""

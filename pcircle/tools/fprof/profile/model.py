@@ -256,16 +256,6 @@ _BOUNDED: tuple[tuple[str, int, Callable[[Any], Any]], ...] = (
 )
 
 
-def largest_first(row: FileRow) -> tuple[int, int, bytes]:
-    """Return the sort key for the largest and the newest files."""
-    return -row.value, row.root, row.path
-
-
-def smallest_first(row: FileRow) -> tuple[int, int, bytes]:
-    """Return the sort key for the oldest files."""
-    return row.value, row.root, row.path
-
-
 Order = tuple[int | bytes, ...]
 
 
@@ -274,32 +264,22 @@ def by_bytes(row: DirectoryRow) -> Order:
     return -row.size_bytes, row.depth, *_all(row)
 
 
-def by_entries(row: DirectoryRow) -> Order:
-    """Return the sort key by all entries; a directory never precedes its parent."""
-    return -row.entries, row.depth, *_all(row)
-
-
-def by_own_bytes(row: DirectoryRow) -> Order:
-    """Return the sort key by the bytes directly in the directory."""
-    return -row.own_bytes, *_all(row)
-
-
-def by_own_entries(row: DirectoryRow) -> Order:
-    """Return the sort key by the entries directly in the directory."""
-    return -row.own_entries, *_all(row)
-
-
 def _all(row: DirectoryRow) -> Order:
     """Return a sort key that is a total order, even for rows of the same path."""
     return row.root, row.path, row.size_bytes, row.entries, row.own_bytes, row.own_entries
 
 
-FILE_LISTS = {"largest": largest_first, "newest": largest_first, "oldest": smallest_first}
+FILE_LISTS: dict[str, Callable[[FileRow], Order]] = {
+    "largest": lambda row: (-row.value, row.root, row.path),
+    "newest": lambda row: (-row.value, row.root, row.path),
+    "oldest": lambda row: (row.value, row.root, row.path),
+}
 DIRECTORY_LISTS: dict[str, tuple[Callable[[DirectoryRow], Order], int | None]] = {
     "weights": (by_bytes, MAX_DIRECTORIES),
-    "crowds": (by_entries, MAX_DIRECTORIES),
-    "heavy": (by_own_bytes, None),
-    "wide": (by_own_entries, None),
+    # As by bytes, a directory never precedes its parent.
+    "crowds": (lambda row: (-row.entries, row.depth, *_all(row)), MAX_DIRECTORIES),
+    "heavy": (lambda row: (-row.own_bytes, *_all(row)), None),
+    "wide": (lambda row: (-row.own_entries, *_all(row)), None),
 }
 """The order and the length of each list. None stands for the requested length."""
 
