@@ -286,11 +286,23 @@ class EntryChanger(EntryVisitor):
         if self._records is not None:
             self._records.context = context
 
-    def _begin(self, root: int, path: bytes, status: os.stat_result, old: EntryState) -> None:
+    def _carry_out(
+        self,
+        root: int,
+        path: bytes,
+        status: os.stat_result,
+        old: EntryState,
+        change: Callable[[], None],
+    ) -> None:
+        """Record and count a change, and make it unless this is a dry run.
+
+        Raise OSError if the change fails.
+        """
         if not self._plan.dry:
             self.task.due(1, self._is_stopping)
             if self._records is not None:
                 self._records.demand(self._record_of(root, path, status, old))
+            change()
         self.counters.changed += 1
 
     def _record_of(self, root: int, path: bytes, status: os.stat_result, old: EntryState) -> bytes:
@@ -312,17 +324,14 @@ class EntryChanger(EntryVisitor):
         """
         if new == old and not self._plan.force:
             return
-        self._begin(root, path, status, old)
-        if self._plan.dry:
-            return
-        try:
+
+        def change() -> None:
             if stat.S_ISLNK(status.st_mode):
                 os.chown(target, new.uid, new.gid)
             else:
                 apply(target, old, new, owner=self._forces_owner, bits=self._forces_mode)
-        except OSError:
-            self.counters.changed -= 1
-            raise
+
+        self._carry_out(root, path, status, old, change)
 
     def _apply_state_by_name(
         self,
@@ -353,17 +362,14 @@ class EntryChanger(EntryVisitor):
                 new = self._resolver.of(stat.S_IFMT(now.st_mode), old)
                 self._apply_state(root, path, now, target, old, new)
             return
-        self._begin(root, path, status, old)
-        if self._plan.dry:
-            return
-        try:
+
+        def change() -> None:
             if owns:
                 os.chown(name, new.uid, new.gid, dir_fd=fd, follow_symlinks=False)
             elif not is_link:
                 change_mode(name, new.mode, fd)
-        except OSError:
-            self.counters.changed -= 1
-            raise
+
+        self._carry_out(root, path, status, old, change)
 
     # ---- reports ----------------------------------------------------------
 

@@ -421,13 +421,18 @@ def _schema(arrow: Any) -> Any:
 
 def together(texts: Iterable[bytes], size: int) -> Iterator[bytes]:
     """Join texts into pieces of at least `size` bytes, except the last piece."""
+    return filter(None, map(b"".join, batches(texts, size)))
+
+
+def batches(texts: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+    """Yield texts in batches of at least `size` bytes, except the last batch."""
     batch: list[bytes] = []
     held = 0
     for text in texts:
         batch.append(text)
         held += len(text)
         if held >= size:
-            yield b"".join(batch)
+            yield batch
             batch, held = [], 0
-    if held:
-        yield b"".join(batch)
+    if batch:
+        yield batch

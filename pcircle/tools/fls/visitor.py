@@ -38,7 +38,7 @@ from pcircle.tools.fls.plan import (
     record,
     root_place,
 )
-from pcircle.tools.fls.rows import RowFormatter
+from pcircle.tools.fls.rows import RowFormatter, batches
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.items import handed_back
 from pcircle.walk.open_directory import ItemContext, Open
@@ -469,14 +469,7 @@ class ListVisitor(EntryVisitor):
 
     def _flush(self, context: Context[TreeItem]) -> None:
         records, self._pending, self._pending_bytes = self._pending, [], 0
-        batch, size = [], 0
-        for packed in records:
-            batch.append(packed)
-            size += len(packed)
-            if size > _FLUSH_BYTES:
-                context.note([ListRecords(tuple(batch))])
-                batch, size = [], 0
-        if batch:
+        for batch in batches(records, _FLUSH_BYTES):
             context.note([ListRecords(tuple(batch))])
 
 

@@ -22,7 +22,7 @@ from pcircle.core.units import DAY_S, NS_PER_S, format_time
 from pcircle.fs.status import birth_ns
 from pcircle.jobs.action_log import NOTICE_BYTES
 from pcircle.tools.ffind.eval.checks import fs_type
-from pcircle.tools.ffind.eval.entry import FIELDS, FindEntry, Status
+from pcircle.tools.ffind.eval.entry import FIELDS, TIMES, FindEntry, Status
 from pcircle.tools.ffind.language.formats import FormatPiece, parse_format
 from pcircle.tools.ffind.plan import Order
 from pcircle.walk.attributes import LETTERS
@@ -230,11 +230,8 @@ def _time_text(letter: str, kind: str) -> Text:
             return b"" if born_ns is None else time_text(born_ns, kind)
 
         return born
-    if letter == "A":
-        return _looked_up(lambda entry, status: time_text(status.st_atime_ns, kind))
-    if letter == "C":
-        return _looked_up(lambda entry, status: time_text(status.st_ctime_ns, kind))
-    return _looked_up(lambda entry, status: time_text(status.st_mtime_ns, kind))
+    time_of = FIELDS[TIMES["m" if letter == "T" else letter.lower()]]
+    return _looked_up(lambda entry, status: time_text(time_of(status), kind))
 
 
 def time_text(time_ns: int, kind: str) -> bytes:

@@ -80,10 +80,6 @@ class FileBatch:
     root: int
     path: bytes
     depth: int
-    __slots__ = (
-        *("blocks", "depth", "ends", "holders", "names", "path", "places", "root", "sizes"),
-        "stats",
-    )
 
     def __init__(
         self,
@@ -100,12 +96,8 @@ class FileBatch:
         self.names = names
         self.places = places
         self.root, self.path, self.depth = where
-        if places is None:
-            self.sizes: list[int] = stats.column("size", 0, len(names))
-            self.blocks: list[int] = stats.column("blocks", 0, len(names))
-        else:
-            self.sizes = self.column("size")
-            self.blocks = self.column("blocks")
+        self.sizes: list[int] = self.column("size")
+        self.blocks: list[int] = self.column("blocks")
 
     def column(self, name: str) -> list[int]:
         """Return a column, reduced to these files."""
