@@ -4,7 +4,7 @@ PXFS offers programs asynchronous operations on a parallel file system, and `pci
 its design. The thesis measures one client and one server: its cases 1 to 3, a sweep of
 computations, operations on names, the time of submissions and the cost of continuations. The
 evaluation in the paper has two workloads of 1 to 24 clients on 2 to 16 servers. All of these are
-cases of fbench (`pcircle.tools.fbench.papers`). Here they run on a FUSE file system that is as slow
+cases of fbench (`pcircle.tools.fbench.cases`). Here they run on a FUSE file system that is as slow
 as that of the papers; `examples.papers.pxfs_mount` states which of its parameters are fitted.
 Blocking calls correspond to the papers' synchronous ones.
 
