@@ -15,7 +15,7 @@ import numpy as np
 from pcircle.circle import EngineSettings
 from pcircle.simulation.model import Simulation
 from pcircle.simulation.tree import ItemTree, balanced, drawn, files, flat, geometric
-from pcircle.simulation.waves import RankTree, Rounds
+from pcircle.simulation.waves import RankTree, round_duration_s
 from pcircle.simulation.work_model import Machine
 
 _DONE = -1
@@ -139,7 +139,7 @@ def play(
     counts = Simulation(tree, ranks, machine, settings, seed).run()
     best_s, best_half_s = ideal_s(tree, ranks)
     rank_tree = RankTree(ranks, settings.arity, machine.ranks_per_node)
-    round_s = Rounds(rank_tree, machine, np.random.default_rng(seed)).round_s()
+    round_s = round_duration_s(rank_tree, machine, np.random.default_rng(seed))
     stop_s = counts.stopped_s - counts.last_work_s
     entries = task.entries + task.directories if task.shape == "files" else tree.items * task.batch
     messages = sum(counts.messages)

@@ -6,9 +6,9 @@ of the whole job, one round gathers the message counts of all ranks and so detec
 flight. If there are any, waves drain the network. Finally, the stop travels down the tree, which
 takes half a round.
 
-`Rounds` computes the duration of a round of the tree when all ranks are idle. The time that a job
-takes to stop is measured in such rounds. Only messages take time, and the duration is computed
-level by level for all ranks at once.
+`round_duration_s` computes the duration of a round of the tree when all ranks are idle. The time
+that a job takes to stop is measured in such rounds. Only messages take time, and the duration is
+computed level by level for all ranks at once.
 """
 
 from __future__ import annotations
@@ -205,37 +205,25 @@ class RankTree:
         return [np.flatnonzero(depth == level) for level in range(int(depth.max()) + 1)]
 
 
-class Rounds:
-    """Computes the duration of rounds on a tree of ranks."""
+def round_duration_s(tree: RankTree, machine: Machine, rng: np.random.Generator) -> float:
+    """Return the duration of a round on a tree of ranks, down to all ranks and back up."""
 
-    def __init__(self, tree: RankTree, machine: Machine, rng: np.random.Generator) -> None:
-        self._machine = machine
-        self._rng = rng
-        self._tree = tree
-        self._levels = tree.levels()
+    def travel_s(a: Ints, b: Ints) -> Floats:
+        near = a // machine.ranks_per_node == b // machine.ranks_per_node
+        latency = np.where(near, machine.near_s, machine.far_s)
+        times: Floats = latency * (1 + machine.jitter * rng.exponential(size=len(a)))
+        return times
 
-    def round_s(self) -> float:
-        """Return the duration of a round, down to all ranks and back up."""
-        times = np.zeros(self._tree.size)
-        for ranks in self._levels[1:]:
-            parents = self._tree.parents[ranks]
-            times[ranks] = times[parents] + self._travel_s(ranks, parents)
-        for ranks in self._levels[:0:-1]:
-            self._gather(ranks, times)
-        return float(times[0])
-
-    def _gather(self, ranks: Ints, times: Floats) -> None:
-        """Make the parents of a level process the messages of their children one at a time."""
-        parents = self._tree.parents[ranks]
-        arrivals = times[ranks] + self._travel_s(ranks, parents, handled=False)
+    times, levels = np.zeros(tree.size), tree.levels()
+    for ranks in levels[1:]:
+        parents = tree.parents[ranks]
+        times[ranks] = times[parents] + (travel_s(ranks, parents) + machine.message_s)
+    for ranks in levels[:0:-1]:
+        # The parents of a level process the messages of their children one at a time.
+        parents = tree.parents[ranks]
+        arrivals = times[ranks] + travel_s(ranks, parents)
         order = np.lexsort((arrivals, parents))
         parents, arrivals = parents[order], arrivals[order]
         still = np.searchsorted(parents, parents, side="right") - np.arange(len(parents))
-        np.maximum.at(times, parents, arrivals + still * self._machine.message_s)
-
-    def _travel_s(self, a: Ints, b: Ints, *, handled: bool = True) -> Floats:
-        machine = self._machine
-        near = a // machine.ranks_per_node == b // machine.ranks_per_node
-        latency = np.where(near, machine.near_s, machine.far_s)
-        times: Floats = latency * (1 + machine.jitter * self._rng.exponential(size=len(a)))
-        return times + machine.message_s if handled else times
+        np.maximum.at(times, parents, arrivals + still * machine.message_s)
+    return float(times[0])

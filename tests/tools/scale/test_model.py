@@ -13,7 +13,7 @@ from pcircle.circle.topology import NodeMap
 from pcircle.circle.topology import TreePosition as EngineTree
 from pcircle.simulation.job import Figures, SimulatedTask, ideal_s, play
 from pcircle.simulation.model import RUN, Simulation
-from pcircle.simulation.waves import WORKING, RankTree, Rounds, Waves
+from pcircle.simulation.waves import WORKING, RankTree, Waves, round_duration_s
 from pcircle.simulation.work_model import (
     ASK,
     DRAIN,
@@ -141,7 +141,7 @@ def test_the_tree_of_ranks_is_that_of_the_engine(ranks: int, arity: int, per_nod
 @pytest.mark.parametrize("ranks", [1, 2, 9, 10, 100, 1000])
 def test_a_round_takes_as_long_as_its_slowest_path(ranks: int) -> None:
     machine = Machine(ranks_per_node=1, jitter=0.0)
-    slowest = Rounds(RankTree(ranks, 8, 1), machine, np.random.default_rng(1)).round_s()
+    slowest = round_duration_s(RankTree(ranks, 8, 1), machine, np.random.default_rng(1))
     step_s = machine.far_s + machine.message_s
     height = EngineTree(0, ranks, 8).height
     # The way up is as slow as the way down, and a rank with several children must wait for all.
@@ -175,7 +175,7 @@ def one_by_one(tree: RankTree, machine: Machine) -> float:
 def test_a_round_is_its_messages(ranks: int, arity: int, per_node: int) -> None:
     machine = Machine(ranks_per_node=per_node, jitter=0.0)
     tree = RankTree(ranks, arity, per_node)
-    round_s = Rounds(tree, machine, np.random.default_rng(1)).round_s()
+    round_s = round_duration_s(tree, machine, np.random.default_rng(1))
     assert round_s == pytest.approx(one_by_one(tree, machine))
 
 
