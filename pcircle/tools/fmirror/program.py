@@ -37,7 +37,6 @@ from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole
 from pcircle.tools.fmirror.state import state
 from pcircle.tools.fmirror.state.state import Lock
-from pcircle.tools.fmirror.work.apply import JournaledMirrorApply, MirrorApplyTask
 from pcircle.tools.fmirror.work.extraneous import (
     ExtraneousFinder,
     ExtraneousPaths,
@@ -47,7 +46,12 @@ from pcircle.tools.fmirror.work.extraneous import (
 )
 from pcircle.tools.fmirror.work.listing import clock_ns
 from pcircle.tools.fmirror.work.rename_pairs import PathHashes
-from pcircle.tools.fmirror.work.visitor import JournaledMirror, MirrorTask
+from pcircle.tools.fmirror.work.visitor import (
+    JournaledMirror,
+    JournaledMirrorApply,
+    MirrorApplyTask,
+    MirrorTask,
+)
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
