@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pcircle.tools.fls.rows import ListRow
     from pcircle.tools.fmirror.report import MirrorReport
     from pcircle.tools.fprof.reports.report import ProfileReport
-    from pcircle.tools.fsum.console import ReportedDifference, SumReport
+    from pcircle.tools.fsum.command import ReportedDifference, SumReport
 
 __all__ = [
     "BadNode",
@@ -86,10 +86,10 @@ _HOMES = {
     "MirrorReport": "pcircle.tools.fmirror.report",
     "ProfileReport": "pcircle.tools.fprof.reports.report",
     "ProgressView": "pcircle.cli.progress",
-    "ReportedDifference": "pcircle.tools.fsum.console",
+    "ReportedDifference": "pcircle.tools.fsum.command",
     "Results": "pcircle.library.stream",
     "RootSignature": "pcircle.cli.report",
-    "SumReport": "pcircle.tools.fsum.console",
+    "SumReport": "pcircle.tools.fsum.command",
     "TreeReport": "pcircle.cli.program",
 }
 

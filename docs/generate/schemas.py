@@ -30,9 +30,9 @@ ALGORITHMS = "|".join(algorithm_names())
 _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("fcp", "fcp --json", ["fcp"], "pcircle.tools.common.copy_console:CopyReport", ""),
     ("fmirror", "fmirror --json", ["fmirror"], "pcircle.tools.fmirror.report:MirrorReport", ""),
-    ("fsum", "fsum --json", ["fsum"], "pcircle.tools.fsum.console:SumReport", ""),
+    ("fsum", "fsum --json", ["fsum"], "pcircle.tools.fsum.command:SumReport", ""),
     ("fsum-diff", "fsum --diff --json", ["fsum"],
-     "pcircle.tools.fsum.console:ManifestComparison", ""),
+     "pcircle.tools.fsum.command:ManifestComparison", ""),
     ("fprof", "fprof --json", ["fprof"], "pcircle.tools.fprof.reports.report:ProfileReport", ""),
     ("fprof-stopped", "fprof --json of a run that was stopped", ["fprof"],
      "pcircle.tools.fprof.reports.report:StoppedReport", ""),

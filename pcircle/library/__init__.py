@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pcircle.tools.fls.rows import ListRow
     from pcircle.tools.fmirror.report import MirrorReport
     from pcircle.tools.fprof.reports.report import ProfileReport
-    from pcircle.tools.fsum.console import SumReport
+    from pcircle.tools.fsum.command import SumReport
 
 AnyPath: TypeAlias = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
