@@ -43,8 +43,14 @@ from pcircle.tools.fdiff.plan import (
     PairChunk,
 )
 from pcircle.tools.fdiff.reporter import ComparisonTask, DiffReporter
-from pcircle.tools.fdiff.work.one_sided import KINDS, OneSidedReporter, OneSidedVisitor
-from pcircle.tools.fdiff.work.pairs import ChunkedPair, LargeFileComparer, PairComparer
+from pcircle.tools.fdiff.work.entries import (
+    KINDS,
+    ChunkedPair,
+    LargeFileComparer,
+    OneSidedReporter,
+    OneSidedVisitor,
+    PairComparer,
+)
 from pcircle.walk.attributes import ANY
 from pcircle.walk.globs import choosing
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree, unpack
