@@ -322,11 +322,6 @@ def _worker(pool: WorkerPool) -> BlockingWorker:
     return work
 
 
-def host_name() -> str:
-    """Return the name of this host."""
-    return os.uname().nodename
-
-
 def broadcast_typed(args: argparse.Namespace) -> int:
     """Run a parsed command line and return its exit code; raise UsageError if it is invalid."""
     options = _options(args)
@@ -425,7 +420,7 @@ class _RankJob:
             nodes = nodes_of(transport.nodes, per_rank=b"{rank}" in options.target)
             decisions = Decisions()
             acts = transport.rank in nodes
-            place = Destination(host_name(), transport.rank, decisions) if acts else None
+            place = Destination(os.uname().nodename, transport.rank, decisions) if acts else None
             loop = Loop(transport, place, decisions)
             if transport.rank:
                 return loop.run(signals)

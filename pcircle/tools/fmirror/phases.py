@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -79,7 +79,7 @@ class MirrorRun:
 
     def execute(self) -> None:
         """Execute the phases, until one of them ends the run."""
-        for phase in phases_of(self.options):
+        for phase in list(phases_of(self.options)):
             if phase.is_due(self):
                 phase.run(self)
             if self.is_over:
@@ -113,48 +113,42 @@ class MirrorPhase(msgspec.Struct, frozen=True):
 
     name: str
     run: Callable[[MirrorRun], None]
-    is_due: Callable[[MirrorRun], bool]
+    is_due: Callable[[MirrorRun], bool] = lambda _run: True
 
 
-def phases_of(options: MirrorOptions) -> list[MirrorPhase]:
-    """Return the phases of a run in order."""
-    phases: list[MirrorPhase] = []
-
-    def add(
-        name: str, run: Callable[[MirrorRun], None], is_due: Callable[[MirrorRun], bool] = _always
-    ) -> None:
-        phases.append(MirrorPhase(name, run, is_due))
-
+def phases_of(options: MirrorOptions) -> Iterator[MirrorPhase]:
+    """Yield the phases of a run in order."""
     if options.moved:
-        add("rename moved files", _rename)
+        yield MirrorPhase("rename moved files", _rename)
     if options.since_manifest is not None:
-        add("compare with the manifest", partial(_survey, options.since_manifest))
+        yield MirrorPhase("compare with the manifest", partial(_survey, options.since_manifest))
     if options.deleting.during and options.max_delete is not None:
-        add("count removals", _count)
-    add("copy", _copy_changes)
+        yield MirrorPhase("count removals", _count)
+    yield MirrorPhase("copy", _copy_changes)
     if options.deleting.during:
-        add("report removals", _report_removals, _removes_during)
+        yield MirrorPhase("report removals", _report_removals, _removes_during)
     if options.deleting.enabled or options.apply is not None:
-        add("check for moves", _recheck, _can_start_jobs)
-        add("remove", _remove, _can_start_jobs)
+        yield MirrorPhase("check for moves", _recheck, _can_start_jobs)
+        yield MirrorPhase("remove", _remove, _can_start_jobs)
     if options.snapshot is not None:
-        add("complete the snapshot", partial(_complete, options.snapshot), _can_start_jobs)
+        yield MirrorPhase(
+            "complete the snapshot", partial(_complete, options.snapshot), _can_start_jobs
+        )
         if options.snapshot.rules:
-            add("remove old snapshots", partial(_expire, options.snapshot), _can_start_jobs)
+            yield MirrorPhase(
+                "remove old snapshots", partial(_expire, options.snapshot), _can_start_jobs
+            )
     if options.clears:
-        add("remove from the source", _clear, _can_start_jobs)
+        yield MirrorPhase("remove from the source", _clear, _can_start_jobs)
     if options.plan is not None:
-        add("complete the plan", partial(_end_plan, options.plan))
-    add("report", _report)
+        yield MirrorPhase("complete the plan", partial(_end_plan, options.plan))
+    yield MirrorPhase("report", _report)
     if not options.dry:
-        add("record the state", _record_state)
+        yield MirrorPhase("record the state", _record_state)
     if options.new_manifest is not None and not options.dry:
-        add("write the manifest", partial(_renew, options.new_manifest), _can_start_jobs)
-    return phases
-
-
-def _always(run: MirrorRun) -> bool:
-    return True
+        yield MirrorPhase(
+            "write the manifest", partial(_renew, options.new_manifest), _can_start_jobs
+        )
 
 
 def _can_start_jobs(run: MirrorRun) -> bool:
@@ -468,7 +462,7 @@ def _expire(snapshot: Snapshot, run: MirrorRun) -> None:
 
 def _clear(run: MirrorRun) -> None:
     """Remove mirrored entries from the source."""
-    record_moves(run.options, run.copied, run.began_ns)
+    _record_moves(run.options, run.copied, run.began_ns)
     # Compare files of equal size byte by byte, and their times if these are preserved.
     options = run.options.comparison(clearing=True, upkeep=UpdatePolicy("size"))
     code, program = _copy(options, partial(ClearProgram, lock=run.lock))
@@ -498,8 +492,12 @@ def _report(run: MirrorRun) -> None:
 
 
 def _record_state(run: MirrorRun) -> None:
-    """Update the recorded state of the target."""
-    record_run(run.options, run.copied, run.began_ns, run.code)
+    """Record the result of the run in the state of the target."""
+    options, copied, console = run.options, run.copied, run.copied.console
+    if console is not None:
+        is_complete = not run.code and options.files_from is None
+        if not is_complete or not _record(options, copied, console, run.began_ns):
+            _keep_mark(options, copied)
 
 
 def _renew(manifest: str, run: MirrorRun) -> None:
@@ -534,7 +532,7 @@ def run_command(args: argparse.Namespace) -> int:
 # ---- record of the run ---------------------------------------------------------------------------
 
 
-def record_moves(options: MirrorOptions, copied: MirrorProgram, began_ns: int) -> None:
+def _record_moves(options: MirrorOptions, copied: MirrorProgram, began_ns: int) -> None:
     """Record that entries will be removed from the source.
 
     A later run with `--delete` would remove their only copies, and must therefore be refused.
@@ -553,14 +551,6 @@ def record_moves(options: MirrorOptions, copied: MirrorProgram, began_ns: int) -
     except OSError as error:
         text = f"cannot write the state '{show(place)}': {error.strerror}"
         copied.complain(f"{text}; a later --delete will not be refused")
-
-
-def record_run(options: MirrorOptions, copied: MirrorProgram, began_ns: int, code: int) -> None:
-    """Record the result of a run with exit code `code` in the state."""
-    if copied.console is not None:
-        is_complete = not code and options.files_from is None
-        if not is_complete or not _record(options, copied, copied.console, began_ns):
-            _keep_mark(options, copied)
 
 
 def _moved_ns(options: MirrorOptions, copied: MirrorProgram) -> int:

@@ -19,7 +19,7 @@ from pcircle.cli.results import append_output
 from pcircle.core.encoding import show
 from pcircle.core.errors import require_type
 from pcircle.core.units import plural
-from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.directories import Lease, closing_fd, join_path
 from pcircle.fs.entry_errors import errno_and_reason, error_context, kind_of, tried
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.safe_open import directory
@@ -320,12 +320,8 @@ class DeletionProgram(ChangeProgram):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for ranks in new interpreters, without what only rank 0 uses."""
-        return {
-            **vars(self),
-            "found": extraneous.ExtraneousPaths(),
-            "_applied": None,
-            "_plan": None,
-        }
+        empty = {"found": extraneous.ExtraneousPaths(), "_applied": None, "_plan": None}
+        return {**vars(self), **empty}
 
     def roots(self) -> tuple[Root, ...]:
         """Return the root, or nothing if there are no paths to remove."""
@@ -401,9 +397,7 @@ def _as_typed(rule: Rule) -> tuple[str, bytes]:
 
 def append_log(path: str | None) -> LogFile | None:
     """Open a log of the copy for appending. Return None if there is no log."""
-    if path is None:
-        return None
-    return LogFile(append_output(path))
+    return None if path is None else LogFile(append_output(path))
 
 
 def _of_target(most: MaxDelete | None, entries: int) -> MaxDelete | None:
@@ -473,14 +467,10 @@ def _entries_of(path: bytes, way: TargetAccess) -> int:
     while waiting:
         here = waiting.pop()
         found += 1
-        with suppress(OSError):
-            fd = way.open(here)
-            try:
-                for block in blocks(fd):
-                    found += len(block) - len(block.directories)
-                    waiting += [join_path(here, name) for name in encoded(block.directories)]
-            finally:
-                os.close(fd)
+        with suppress(OSError), closing_fd(way.open(here)) as fd:
+            for block in blocks(fd):
+                found += len(block) - len(block.directories)
+                waiting += [join_path(here, name) for name in encoded(block.directories)]
     return found
 
 
@@ -489,8 +479,5 @@ def _is_absent(path: bytes, way: TargetAccess, absence: extraneous.Absence) -> b
 
     Raise OSError if that is unknown.
     """
-    fd = way.open(os.path.dirname(path))
-    try:
+    with closing_fd(way.open(os.path.dirname(path))) as fd:
         return absence.lacks(path, fd)
-    finally:
-        os.close(fd)
