@@ -22,14 +22,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pcircle.core.errors import StoppedEarly
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.ops.checkpoint.shared_board import SharedBoard
-
-if TYPE_CHECKING:
-    import ctypes
 
 # The time within which an idle rank learns that its epoch is sealed.
 GATHER_S = 0.025
@@ -118,7 +115,6 @@ class FileSystemSync:
             self._lock = threading.Lock()
         else:
             self._file_systems, self._lock = first._file_systems, first._lock
-        self._libc: ctypes.CDLL | None = None
 
     @property
     def epoch(self) -> int:
@@ -146,9 +142,9 @@ class FileSystemSync:
         for device, fd in file_systems:
             shared = self._shared_sync(device)
             if shared is None:
-                self._sync_file_system(fd)
+                _sync_copies(fd)
             else:
-                shared.sync(partial(self._sync_file_system, fd))
+                shared.sync(partial(_sync_copies, fd))
 
     def _shared_sync(self, device: int) -> SharedSync | None:
         if self._token and device not in self._shared:
@@ -156,15 +152,6 @@ class FileSystemSync:
             with suppress(OSError):  # for example, another process uses the name
                 self._shared[device] = SharedSync(self._token, f"{device:x}")
         return self._shared.get(device)
-
-    def _sync_file_system(self, fd: int) -> None:
-        import ctypes  # slow, and rarely needed
-
-        if self._libc is None:
-            self._libc = ctypes.CDLL(None, use_errno=True)
-        if self._libc.syncfs(fd):
-            reason = os.strerror(ctypes.get_errno())
-            raise StoppedEarly(f"the copy cannot be flushed to disk: {reason}")
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -175,3 +162,25 @@ class FileSystemSync:
         for fd in self._file_systems.values():
             os.close(fd)
         self._file_systems.clear()
+
+
+def sync_file_system(fd: int) -> None:
+    """Flush a file system to disk, or all file systems if syncfs is not available.
+
+    Raise OSError on failure.
+    """
+    import ctypes  # slow, and rarely needed
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "syncfs"):
+        os.sync()
+    elif library.syncfs(fd):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _sync_copies(fd: int) -> None:
+    try:
+        sync_file_system(fd)
+    except OSError as error:
+        raise StoppedEarly(f"the copy cannot be flushed to disk: {error.strerror}") from error

@@ -268,7 +268,9 @@ class Destination:
         self._syncing = True
         try:
             if whole:
-                _sync_file_system(self._fd)
+                from pcircle.ops.checkpoint.file_system_sync import sync_file_system
+
+                sync_file_system(self._fd)
             os.fsync(self._work[self._own])
         finally:
             self._syncing = False
@@ -439,15 +441,3 @@ def _remove(name: bytes, holder: int, beat: Callable[[], None]) -> None:
     TreeRemover(removal, access=WriteAccess(owner=True)).remove(name, holder)
     if removal.error is not None:
         raise removal.error
-
-
-def _sync_file_system(fd: int) -> None:
-    """Flush a file system to disk, or all file systems if syncfs is not available."""
-    import ctypes
-
-    library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "syncfs"):
-        os.sync()
-    elif library.syncfs(fd):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
