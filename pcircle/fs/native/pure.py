@@ -17,11 +17,11 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
 from itertools import accumulate, chain, islice, pairwise, repeat
 from operator import attrgetter
 from time import monotonic_ns
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -44,14 +44,16 @@ from pcircle.fs.native.interface import (
     RIGHT,
     UNTRIED,
 )
+from pcircle.threads.threads import OperationTimeout
+
+if TYPE_CHECKING:
+    from pcircle.fs.native.libc import StatusRows
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 _ATTRIBUTES = KEEP_LISTS | KEEP_ATTRIBUTES | ASK_LISTS
 _ACCESS, _DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 _NO_ATTRIBUTE = errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS
-_FCHMODAT2, _NO_FOLLOW = 452, 0x100
-_OPENAT2, _NO_OTHER_MOUNT, _BENEATH = 437, 0x01, 0x08
 _NS = 1_000_000_000
 _NUMBER_BYTES = 8
 _KINDS = 16  # kinds of entries (DT_*) are less
@@ -63,6 +65,7 @@ _ONLY_KIND = os.stat_result(
     (stat.S_IFDIR, 0, 0, 1, 0, 0, 0, 0, 0, 0), dict.fromkeys(_OTHER_NAMES, 0)
 )
 """The row of a directory that was not looked up, so that only its kind is known."""
+_ALL = 1  # the value of `looks` with which subdirectories are looked up, too
 _SMALL = 256  # entries between two readings of the clock in a large directory
 _OWN_BYTES = 32 << 10  # smaller files are read without the shared buffer, which saves an object
 
@@ -382,8 +385,7 @@ def list_directory(fd: int, max_names: int, until_ns: int, /) -> tuple[list[byte
     has passed. The directory is read from its beginning; if the result is None, it is rewound.
     Raises OSError.
     """
-    entries = _entries(fd, max_names)
-    return None if entries is None else (_names(entries), _kinds(entries))
+    return _listed(fd, max_names)
 
 
 def scan_directories(
@@ -425,7 +427,7 @@ def scan_directories(
     if not 0 <= max_each <= max_all <= 1 << 20 or max_parents < 0:
         raise ValueError("max_each, max_all, max_parents")
     found = _ScanResult(kinds, (max_each, max_all, max_parents), until_ns, looks=looks, sorts=sorts)
-    opens = _open_beneath if beneath else os.open
+    opens = _libc().open_beneath if beneath else os.open
     holders = _holders(fds, names)
 
     def scan(place: int, name: bytes) -> int:
@@ -531,12 +533,15 @@ def change_names(
     kernel has no fchmodat2 (before Linux 6.6), the outcome is ``-1 - ENOSYS``.
     """
     holders = _holders(fds, names)
+    is_owner_set = (uid, gid) != (-1, -1)
+    change_mode = _libc().change_mode if mode >= 0 else None
 
     def change(place: int, name: bytes) -> int:
-        if (uid, gid) != (-1, -1):
-            os.chown(name, uid, gid, dir_fd=holders[place], follow_symlinks=False)
-        if mode >= 0:
-            _change_mode(holders[place], name, mode)
+        fd = holders[place]
+        if is_owner_set:
+            os.chown(name, uid, gid, dir_fd=fd, follow_symlinks=False)
+        if change_mode is not None:
+            change_mode(fd, name, mode)
         return 0
 
     return _for_each(change, names, until_ns)
@@ -760,7 +765,10 @@ class _ScanResult:
         self.text = bytearray()
         self.ends = array("q")
         self.kinds = bytearray()
-        self.rows: list[os.stat_result | None] = []
+        self.rows: list[os.stat_result] = []
+        self._buffer = _status_rows()
+        self._row = 0  # the number of rows in the buffer
+        self._tables: list[bytes] = []
 
     def add_open(self, fd: int, device: int, *, keeps: bool) -> int:
         """Add an open directory, and close it unless it is kept; return the outcome."""
@@ -783,46 +791,104 @@ class _ScanResult:
 
         Raises OSError.
         """
-        entries = _entries(fd, self._max_each)
-        kinds = b"" if entries is None else _kinds(entries)
-        if entries is None or not self._are_allowed(kinds):
+        found = _listed(fd, self._max_each)
+        if found is None or not self._are_allowed(found[1]):
             return NOT_PLAIN
-        names = _names(entries)
-        if self._sorts and names:
-            found = sorted(zip(names, kinds, entries, strict=True))
-            names, entries = [each[0] for each in found], [each[2] for each in found]
-            kinds = bytes(each[1] for each in found)
-        if self._looks:
-            rows = self._look(entries, kinds)
-            if isinstance(rows, int):
-                return rows
-            kinds = bytes([row.st_mode >> 12 for row in rows])
-            if not self._are_allowed(kinds):
-                return NOT_PLAIN  # an entry was replaced in the meantime
-            self.rows += rows
+        names, kinds = found
         if names:
+            if self._sorts:
+                names, kinds = _sorted(names, kinds)
+            if self._looks:
+                looked_up = self._look(fd, names, kinds)
+                if isinstance(looked_up, int):
+                    return looked_up
+                kinds = looked_up
             self.text += b"\0".join(names) + b"\0"
+            self.kinds += kinds
         self.ends.append(len(self.text))
-        self.kinds += kinds
         return len(names)
 
-    def _look(self, entries: list[os.DirEntry[Any]], kinds: bytes) -> list[os.stat_result] | int:
-        """Return the status of entries, or why there is none: `NOT_PLAIN` or `UNTRIED`."""
+    def _look(self, fd: int, names: list[bytes], kinds: bytes) -> bytes | int:
+        """Look up the entries of a directory.
+
+        Return their kinds, or why the directory is not added: `NOT_PLAIN` or `UNTRIED`.
+        """
+        if self._row + len(names) > _SMALL:
+            self._pack()
+        before = self._row, len(self._tables), len(self.rows)
+        seen = b""
+        reason = 0
+        for begin in range(0, len(names), _SMALL):
+            if begin and monotonic_ns() > self._until_ns:
+                reason = UNTRIED if self.own else NOT_PLAIN
+                break
+            part = slice(begin, begin + _SMALL)
+            if self._buffer is None:
+                found = self._look_by_name(fd, names[part], kinds[part])
+            else:
+                found = self._look_in_buffer(self._buffer, fd, names[part], kinds[part])
+            if found is None or not self._are_allowed(found):  # an entry was replaced or removed
+                reason = NOT_PLAIN
+                break
+            seen += found
+        if reason:
+            self._row = before[0]
+            del self._tables[before[1] :], self.rows[before[2] :]
+        return reason or seen
+
+    def _look_in_buffer(
+        self, buffer: StatusRows, fd: int, names: list[bytes], kinds: bytes
+    ) -> bytes | None:
+        """Look up at most `_SMALL` entries; return their kinds, or None if a look-up fails."""
+        if self._row + len(names) > _SMALL:
+            self._pack()
+        first, self._row = self._row, self._row + len(names)
+        rows: Sequence[int] = range(first, self._row)
+        if self._looks == _ALL or _DIRECTORY not in kinds:
+            is_done = buffer.look(fd, names, rows)
+        else:
+            buffer.set_directories(first, kinds)
+            others = [place for place, kind in enumerate(kinds) if kind != _DIRECTORY]
+            is_done = buffer.look(fd, [names[at] for at in others], [rows[at] for at in others])
+        if not is_done:
+            return None
+        found = buffer.kinds(first, len(names))
+        if self._looks != _ALL and found != kinds:
+            buffer.set_directories(first, found)
+        return found
+
+    def _look_by_name(self, fd: int, names: list[bytes], kinds: bytes) -> bytes | None:
+        """Do the same without statx."""
         rows: list[os.stat_result] = []
         try:
-            for begin in range(0, len(entries), _SMALL):
-                if begin and monotonic_ns() > self._until_ns:
-                    return UNTRIED if self.own else NOT_PLAIN
-                part = slice(begin, begin + _SMALL)
-                if self._looks == 1:
-                    rows += [entry.stat(follow_symlinks=False) for entry in entries[part]]
-                    continue
-                for entry, kind in zip(entries[part], kinds[part], strict=True):
-                    row = _ONLY_KIND if kind == _DIRECTORY else entry.stat(follow_symlinks=False)
-                    rows.append(_ONLY_KIND if stat.S_ISDIR(row.st_mode) else row)
+            for name, kind in zip(names, kinds, strict=True):
+                row = _ONLY_KIND
+                if self._looks == _ALL or kind != _DIRECTORY:
+                    row = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                is_one = self._looks != _ALL and stat.S_ISDIR(row.st_mode)
+                rows.append(_ONLY_KIND if is_one else row)
         except OSError:
-            return NOT_PLAIN
-        return rows
+            return None
+        self.rows += rows
+        return bytes([row.st_mode >> 12 for row in rows])
+
+    def _pack(self) -> None:
+        """Append the rows of the buffer to the tables."""
+        if self._buffer is not None and self._row:
+            self._tables.append(self._buffer.table(self._row))
+        self._row = 0
+
+    def _table(self) -> bytes:
+        """Return the table of all entries that were looked up."""
+        if self._buffer is None:
+            return table(self.rows)
+        self._pack()
+        parts = []
+        for column in range(len(COLUMNS)):
+            for part in self._tables:
+                size = len(part) // len(COLUMNS)
+                parts.append(part[column * size : (column + 1) * size])
+        return b"".join(parts)
 
     def _is_parent(self, count: int) -> bool:
         """Return whether the last directory, of `count` entries, is kept as a parent; count it."""
@@ -839,7 +905,7 @@ class _ScanResult:
     def result(self) -> tuple[bytes, bytes, bytes, bytes, bytes]:
         """Return the result of `scan_directories` except for outcomes and descriptors."""
         text, ends = bytes(self.text), self.ends.tobytes()
-        return table(self.own), text, ends, bytes(self.kinds), table(self.rows)
+        return table(self.own), text, ends, bytes(self.kinds), self._table()
 
     def close(self) -> None:
         """Close the directories that are kept open."""
@@ -849,6 +915,14 @@ class _ScanResult:
 
     def _are_allowed(self, kinds: bytes) -> bool:
         return not kinds.translate(None, self._allowed)
+
+
+def _sorted(names: list[bytes], kinds: bytes) -> tuple[list[bytes], bytes]:
+    """Sort names with their kinds."""
+    if len(set(kinds)) == 1:
+        return sorted(names), kinds
+    pairs = sorted(zip(names, kinds, strict=True))
+    return [name for name, _ in pairs], bytes([kind for _, kind in pairs])
 
 
 def _holders(fds: int | list[int], names: list[bytes]) -> list[int]:
@@ -882,15 +956,32 @@ def table(rows: Sequence[os.stat_result | None]) -> bytes:
     return b"".join(parts)
 
 
-def _entries(fd: int, max_names: int) -> list[os.DirEntry[Any]] | None:
-    """Read a directory from its beginning; return None if it has too many entries.
+def _libc() -> ModuleType:
+    from pcircle.fs.native import libc  # ctypes is slow to import
+
+    return libc
+
+
+def _status_rows() -> StatusRows | None:
+    """Return this thread's rows; None if there are none, or if calls of `os` have a time limit."""
+    if OperationTimeout.limit_s is not None:
+        return None
+    try:
+        found: StatusRows | None = _libc().status_rows()
+    except ImportError:  # Python was built without ctypes
+        return None
+    return found
+
+
+def _listed(fd: int, max_names: int) -> tuple[list[bytes], bytes] | None:
+    """Read an open directory from its beginning: names and kinds; None if there are too many.
 
     Raises OSError.
     """
     os.lseek(fd, 0, os.SEEK_SET)
-    with os.scandir(to_scan(fd)) as found:
-        entries: list[os.DirEntry[Any]] = list(islice(found, max_names + 1))
-    return None if len(entries) > max_names else entries
+    with os.scandir(to_scan(fd)) as scan:
+        entries: list[os.DirEntry[Any]] = list(islice(scan, max_names + 1))
+    return None if len(entries) > max_names else (_names(entries), _kinds(entries))
 
 
 def _names(entries: list[os.DirEntry[Any]]) -> list[bytes]:
@@ -925,39 +1016,3 @@ def _kind(entry: os.DirEntry[Any]) -> int:
         return stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode) >> 12
     except OSError:
         return 0
-
-
-def _open_beneath(name: bytes, flags: int, *, dir_fd: int) -> int:
-    """Call openat2(2), which `os` lacks, to open a name on its directory's mount.
-
-    Raises OSError.
-    """
-    import ctypes  # few runs need ctypes
-
-    how = (ctypes.c_uint64 * 3)(flags, 0, _NO_OTHER_MOUNT | _BENEATH)
-    size = ctypes.c_size_t(ctypes.sizeof(how))
-    return _called(_OPENAT2, dir_fd, name, ctypes.byref(how), size)
-
-
-def _change_mode(directory_fd: int, name: bytes, mode: int) -> None:
-    """Call fchmodat2(2), which `os` lacks. Raises OSError."""
-    _called(_FCHMODAT2, directory_fd, name, mode, _NO_FOLLOW)
-
-
-def _called(*arguments: object) -> int:
-    """Make a system call. Raises OSError."""
-    import ctypes  # few runs need ctypes
-
-    result = int(_syscall()(*arguments))
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return result
-
-
-@cache
-def _syscall() -> Callable[..., int]:
-    import ctypes
-
-    function: Callable[..., int] = ctypes.CDLL(None, use_errno=True).syscall
-    return function

@@ -20,7 +20,7 @@ import pytest
 
 from pcircle.fs import native
 from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS
-from pcircle.fs.native import interface, pure
+from pcircle.fs.native import interface, libc, pure
 from tests import system_calls
 from tests.contract.native.tracing import traced
 
@@ -30,10 +30,12 @@ FOREVER = 1 << 62
 MAX_BYTES = 128 << 10
 
 
-@pytest.fixture(params=["C", "Python"])
-def module(request: pytest.FixtureRequest) -> ModuleType:
-    """Return the C module, then its equivalent."""
-    if request.param == "Python":
+@pytest.fixture(params=["C", "Python", "Python without statx"])
+def module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the C module, then its equivalent, and that with a C library that has no statx."""
+    if request.param == "Python without statx":
+        monkeypatch.setattr(libc, "status_rows", lambda: None)
+    if request.param != "C":
         return pure
     if not native.is_native:
         pytest.skip(f"the C module is not used: {native.reason}")
