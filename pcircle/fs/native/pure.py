@@ -44,7 +44,7 @@ from pcircle.fs.native.interface import (
     RIGHT,
     UNTRIED,
 )
-from pcircle.threads.threads import OperationTimeout
+from pcircle.threads.workers import OperationTimeout
 
 if TYPE_CHECKING:
     from pcircle.fs.native.libc import StatusRows
