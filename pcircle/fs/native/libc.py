@@ -28,6 +28,9 @@ _STATUS_BYTES = 256
 MAX_ROWS = 256
 _DIRECTORY = 0o040000
 
+_UNUSABLE = (AttributeError, OSError, NotImplementedError, TypeError)
+"""Raised by another interpreter's ctypes, too, if it cannot share a buffer."""
+
 _own = threading.local()
 
 
@@ -65,7 +68,7 @@ def status_rows() -> StatusRows | None:
     except AttributeError:
         try:
             found = StatusRows()
-        except (AttributeError, OSError):
+        except _UNUSABLE:
             found = None
         _own.rows = found
     return found
@@ -74,7 +77,7 @@ def status_rows() -> StatusRows | None:
 class StatusRows:
     """A buffer for the status of `MAX_ROWS` files.
 
-    Raises AttributeError or OSError if the C library or the kernel has no statx.
+    Raises one of `_UNUSABLE` if the C library or the kernel has no statx.
     """
 
     def __init__(self) -> None:
@@ -86,8 +89,10 @@ class StatusRows:
         self._by_2: memoryview[int] = self._bytes.cast("H")
         self._by_4: memoryview[int] = self._bytes.cast("I")
         self._by_8: memoryview[int] = self._bytes.cast("Q")
-        if self._statx(_HERE, b"/", 0, _BASIC, self._places[0]):
-            raise OSError("statx is not permitted")
+        root = os.stat("/")
+        is_called = self._statx(_HERE, b"/", 0, _BASIC, self._places[0]) == 0
+        if not is_called or (self._by_2[14], self._by_8[4]) != (root.st_mode, root.st_ino):
+            raise OSError("statx is not permitted, or the buffer is not shared")
 
     def look(self, fd: int, names: Sequence[bytes], rows: Sequence[int]) -> bool:
         """Look up names in a directory, in these rows; return whether all look-ups succeeded."""

@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
+
+from pcircle.fs.native import libc, pure
+from pcircle.fs.stats import Table
 
 _ASK = """
 import sys
@@ -67,3 +73,34 @@ def test_a_required_module_that_is_missing_is_an_error(copy: Path) -> None:
     done = asked(copy, PCIRCLE_REQUIRE_NATIVE="1")
     assert done.returncode == 1
     assert "ImportError: PCIRCLE_REQUIRE_NATIVE is set, and the C module was" in done.stderr
+
+
+@pytest.mark.parametrize("code", [0, -1])
+def test_a_statx_that_fills_no_buffer_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    library = SimpleNamespace(statx=lambda *arguments: code)
+    monkeypatch.setattr("ctypes.CDLL", lambda name: library)
+    monkeypatch.setattr(libc, "_own", threading.local())
+    assert libc.status_rows() is None
+
+
+def test_without_ctypes_names_are_looked_up_by_os(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "directory" / "file").write_bytes(b"12345")
+
+    def fail() -> NoReturn:
+        raise ImportError("ctypes")
+
+    monkeypatch.setattr(pure, "_libc", fail)
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        arguments = fd, [b"directory"], os.O_RDONLY, -1, 0xFFFF, 10, 10, 1
+        *_, text, _, _, table = pure.scan_directories(
+            *arguments, *(False, 0, False, False, 1 << 62)
+        )
+    finally:
+        os.close(fd)
+    assert (text, Table(table).column("size", 0, 1)) == (b"file\0", [5])
