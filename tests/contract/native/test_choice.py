@@ -97,10 +97,8 @@ def test_without_ctypes_names_are_looked_up_by_os(
     monkeypatch.setattr(pure, "_libc", fail)
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
-        arguments = fd, [b"directory"], os.O_RDONLY, -1, 0xFFFF, 10, 10, 1
-        *_, text, _, _, table = pure.scan_directories(
-            *arguments, *(False, 0, False, False, 1 << 62)
-        )
+        arguments = [b"directory"], os.O_RDONLY, -1, 0xFFFF, 10, 10, 1, False, 0, False, False
+        *_, text, _, _, table = pure.scan_directories(fd, *arguments, 1 << 62)
     finally:
         os.close(fd)
     assert (text, Table(table).column("size", 0, 1)) == (b"file\0", [5])
