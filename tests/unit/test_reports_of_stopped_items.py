@@ -72,4 +72,6 @@ def test_completed_actions_are_logged(tmp_path: Path, command: str) -> None:
     assert b"the temporary directory is full" in done.stderr
     with open(tmp_path / "lines", encoding="ascii") as lines:
         states = [json.loads(line)["state"] for line in lines]
-    assert states == ["planned" if tool == "fdiff" else "done"] * DONE
+    # A large file whose chunks are complete may still be completed before the job stops.
+    assert len(states) >= DONE
+    assert set(states) == {"planned" if tool == "fdiff" else "done"}
