@@ -294,7 +294,7 @@ class EntryChanger(EntryVisitor):
         old: EntryState,
         change: Callable[[], None],
     ) -> None:
-        """Record and count a change, and make it unless this is a dry run.
+        """Record, make and count a change; only count it if this is a dry run.
 
         Raise OSError if the change fails.
         """

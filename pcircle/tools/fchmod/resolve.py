@@ -157,7 +157,7 @@ def edited(found: Entries, edits: Sequence[Edit], *, is_directory: bool) -> Entr
         found.setdefault((acls.MASK, acls.NOBODY), found.get((acls.OWNING_GROUP, acls.NOBODY), 0))
         if not any(edit.tag == acls.MASK for edit in edits):
             limited = [right for (tag, _), right in found.items() if tag in _LIMITED]
-            found[acls.MASK, acls.NOBODY] = reduce(or_, limited)
+            found[acls.MASK, acls.NOBODY] = reduce(or_, limited, 0)
     missing = [tag for tag in _BASE_TAGS if (tag, acls.NOBODY) not in found]
     if missing or (names and (acls.MASK, acls.NOBODY) not in found):
         raise ValueError("the list would lack an entry for the owner, group, others or mask")

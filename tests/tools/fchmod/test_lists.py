@@ -79,6 +79,16 @@ def test_lists_match_setfacl(place: bytes) -> None:
         assert differences(ours, theirs) == [], (options, f"seed {seed}")
 
 
+def test_a_list_without_a_required_entry_is_refused(place: bytes) -> None:
+    """A list whose entries for named users and the owning group are removed limits nothing."""
+    path = grow(place + b"/tree", ["file"]) + b"/file"
+    subprocess.run(["setfacl", "-m", "u:1001:r", path], check=True)
+    before = getfacl(path)
+    counts = changed("fchmod", ONE, "--acl-remove=u:1001,g:", path, code=1)
+    assert counts["failures"][0]["reason"].startswith("the list would lack an entry")
+    assert getfacl(path) == before
+
+
 def getfacl(top: bytes) -> bytes:
     command: list[str | bytes] = [required("getfacl"), "-R", "-P", "-p", "-n", top]
     return subprocess.run(command, check=True, capture_output=True).stdout
