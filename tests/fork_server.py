@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TAG = "FCP_TEST_RUN"
 """The variable whose value in /proc/PID/environ identifies the processes of a test's run."""
 TAG_CHARACTERS = 36
-NOT_PRELOADED = ("pcircle.papers", "pcircle.scale", "pcircle.testing")
+NOT_PRELOADED = ("pcircle.scale", "pcircle.testing")
 # Read by an interpreter or a C library at start.
 EARLY = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "COVERAGE_")
 _PLAIN = frozenset(

@@ -121,7 +121,7 @@ def test_commands_that_cannot_be_forked_are_started() -> None:
         assert not server.can(FCP, {"env": {**os.environ, "PYTHONPATH": "/nowhere"}})
         assert not server.can(FCP, {"env": {**os.environ, "LC_ALL": "xx_XX"}})
         assert not server.can(["mpirun", *FCP], {})
-        assert not server.can([sys.executable, "-m", "pcircle.papers.lafon"], {})
+        assert not server.can([sys.executable, "-m", "pcircle.testing"], {})
         assert not server.can([sys.executable, "-c", "pass"], {})
     finally:
         server.close()

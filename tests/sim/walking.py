@@ -1,10 +1,11 @@
 """Items that walk: the real `pcircle.walk.walker.Walker` at work in the simulator.
 
-Its tree is a `Grove`, and its visitor models that of fcp (`fcp/work/visitor.py`), without files: a
-directory is created when it is entered, its names are processed one by one or handed back, some
-files are read again by other items when they are on disk, a complete directory is recorded as one,
-and other names separately; all under the latest epoch of what the item has touched. The visitor is
-only a model. The walk itself, its items, slots, opens and joins are the real code.
+Its tree is a `Grove`, and its visitor models that of a copy (`pcircle.ops.copy.tree.visitor`),
+without files: a directory is created when it is entered, its names are processed one by one or
+handed back, some files are read again by other items when they are on disk, a complete directory is
+recorded as one, and other names separately; all under the latest epoch of what the item has
+touched. The visitor is only a model. The walk itself, its items, slots, opens and joins are the
+real code.
 
 Virtual time passes between any two of these steps, and with it messages, epochs and aborts. As the
 walk is no generator, each item has a thread of its own, which runs while the simulation waits for
