@@ -15,11 +15,11 @@ as much.
 `Overlap`: on a file system with latency, a thousand look-ups in sequence take a thousand round
 trips, although the server could answer many at once. So a range is divided into parts. The caller
 processes the first part itself and returns when all parts are done. Helper threads are started when
-first needed. There are only a few. Calls that only compute take several times as long with helpers,
-and the duration of the run does not show it, because a thread that waits for the lock looks like
-one that waits for a server. A user of `Overlap` should therefore time single calls now and then.
-The helpers end with `close`, or when the `Overlap` is garbage collected, because a program that
-uses pcircle as a library must not accumulate threads.
+first needed. There are only a few, because they speed up only calls that wait. Calls that only
+compute take several times as long with helpers. The duration of the run does not show it, because a
+thread that waits for the lock looks like one that waits for a server. A user of `Overlap` should
+therefore time single calls now and then. The helpers end with `close`, or when the `Overlap` is
+garbage collected, because a program that uses pcircle as a library must not accumulate threads.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ temporary directory. A collective operation then renames the new entries on all 
 does not use work stealing, because each node writes everything and there is no work to balance.
 
 `BroadcastNode` and `Conductor` perform no input or output themselves. A simulator runs them in
-search of errors (`python -m tests.tools.fbcast FIRST SEEDS`), and `Loop` (`command.py`) runs
-them on a transport.
+search of errors (`python -m tests.tools.fbcast FIRST SEEDS`), and `Loop` (`command.py`) runs them
+on a transport.
 
 `forwarder.py` chooses how the stream travels. In a chain, each node forwards every chunk to the
 next. Scatter and exchange is faster for very many nodes. A node acknowledges a chunk only after

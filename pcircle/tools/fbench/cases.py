@@ -192,7 +192,7 @@ class Client:
                 yield BenchFigure(case, what, backend, "threads", threads)
 
     def _ways(self) -> Iterator[tuple[str, str]]:
-        """Return all pairs of a backend and of writing or reading."""
+        """Return the pairs of a backend and a direction, which is `write` or `read`."""
         return product(self._plan.backends, ("write", "read"))
 
     def _block(self, what: str, fd: int, block: int) -> Operation[Any]:

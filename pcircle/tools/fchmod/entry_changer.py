@@ -1,4 +1,4 @@
-"""The change of one entry: the plan, its system calls, counts and reports.
+"""The plan of a change, and the change of one entry: its system calls, counts and reports.
 
 Rank 0 makes the plan. The lines about changed entries have the wording of `chmod` and `chown`.
 

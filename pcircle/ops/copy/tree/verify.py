@@ -1,9 +1,9 @@
 """`--verify`: read copies back from disk instead of memory, and repair them.
 
 Digests of the copy are compared with digests of the data that was read from the source. The copy
-has been synced (`pcircle.ops.copy.tree.worker`), so its pages are clean and can be dropped
-from the page cache. The data is then read from the disk or the server. Pages cannot be dropped on a
-memory file system, or while another process maps the file.
+has been synced (`pcircle.ops.copy.tree.worker`), so its pages are clean and can be dropped from the
+page cache. The data is then read from the disk or the server. Pages cannot be dropped on a memory
+file system, or while another process maps the file.
 
 A file or chunk that differs is read a second time, because the read may be wrong rather than the
 copy. If it differs again, it is copied again, synced and read back. If it still differs, the copy

@@ -305,7 +305,7 @@ class MirrorOverwritePolicy:
     def check(self, name: bytes, directory_fd: int, expected: bytes) -> None:
         """Raise OSError unless an entry that is about to be replaced is as `expected` by the plan.
 
-        `expected` is an earlier result of `steps.mark_of_replaced`.
+        `expected` is an earlier result of `plan_file.mark_of_replaced`.
         """
         with error_context(plan_file.DOING):
             if plan_file.mark_of_replaced(name, directory_fd) != expected:

@@ -113,7 +113,7 @@ class Sums(Generic[K]):
                 add_to(self.other, self.tallies.pop(key))
 
     def end(self, profile: Profile, name: str) -> None:
-        """Store the tallies in a profile, in the fields `name` and other_`name`."""
+        """Store the tallies in the field `name` of a profile, and the rest in `other_<name>`."""
         self.cut()
         setattr(profile, name, self.tallies)
         setattr(profile, f"other_{name}", self.other)
