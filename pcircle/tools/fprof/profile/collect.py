@@ -146,7 +146,7 @@ class Collector:
             taken_s=int(time.time()), facets=tuple(sorted(facets)), roots=()
         )
         self.profile.top = top
-        self.inodes: FirstNames = inodes or FirstNames(_MAX_AT_HAND)
+        self.inodes: FirstNames = FirstNames(_MAX_AT_HAND) if inodes is None else inodes
         self._max_days = _MAX_DAYS
         self._facets = frozenset(facets)
         self._sizes = SizeCounts(edges, units="blocks" in self._facets)
