@@ -133,7 +133,13 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
     max_threads: int
     threads: int | None
     first: FindTask | None
+    output: FindOutput
+    commands: Commands
+    actions: FindActions
+    evaluation: EvaluationContext
+    stats: Stats
     prefetch: StatPrefetch
+    context: Context[Any] | None
 
     def begin(self) -> None:
         super().begin()
