@@ -77,6 +77,7 @@ ring is here for comparison, and is not the default because a round takes O(P) t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 from pcircle.circle.messages import Message, MessageCounts, SafraToken, TreeBroadcast, TreeReduction
@@ -138,7 +139,7 @@ class Backoff:
         return self.due_s is None or now_s >= self.due_s
 
 
-class CounterWaves:
+class CounterWaves(ABC):
     """Waves of counters on the tree, one after the other, until `_closed` ends them."""
 
     def __init__(self, tree: TreePosition, kind: int) -> None:
@@ -208,9 +209,9 @@ class CounterWaves:
             out += self.advance(passive, now_s)
         return out
 
+    @abstractmethod
     def _closed(self, total: MessageCounts, now_s: float) -> None:
         """Decide on the root, from the sums of a wave, whether to end or to schedule another."""
-        raise NotImplementedError
 
     def wakeup_s(self) -> float | None:
         """Return when the root may open the next wave."""

@@ -10,6 +10,7 @@ Native functions list several small directories in one call (`DirectoryBatch`).
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice, pairwise, repeat
@@ -123,6 +124,15 @@ class Block:
         self.directories.append(text)
         if below is not None:
             self.below[text] = below
+
+    def add_target(self, link: str, mode: int) -> None:
+        """Add a symbolic link by the kind of its target, which has this mode."""
+        if stat.S_ISDIR(mode):
+            self.directories.append(link)
+        elif stat.S_ISREG(mode):
+            self.files.append(link)
+        else:
+            self.specials.append(link)
 
     def __len__(self) -> int:
         return len(self.files) + len(self.links) + len(self.directories) + len(self.specials)

@@ -16,6 +16,7 @@ are the majority. All other items are started one by one.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from math import inf
 from typing import Any, TypeAlias
@@ -168,7 +169,7 @@ class SimulationTotals(msgspec.Struct):
 _SLACK_S = 1e-9  # greater than the rounding error of a sum of durations
 
 
-class WorkModel:
+class WorkModel(ABC):
     """The part of a simulation without messages: ranks that process a tree.
 
     If `ahead_from` or more items are queued, one is handed out early, and thieves cannot take it.
@@ -182,13 +183,13 @@ class WorkModel:
         self._ahead_from = ahead_from
         self._late = 1 - tree.spawn_at  # share of an item's time after it has made its children
 
+    @abstractmethod
     def _complete(self, rank: SimulatedRank, slot: Slot, at_s: float) -> None:
         """Handle a slot whose results are complete."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _fed(self, rank: SimulatedRank) -> None:
         """Handle a rank that has received or made work."""
-        raise NotImplementedError
 
     # ---- progress ------------------------------------------------------------------------------
 

@@ -284,12 +284,7 @@ def follow(block: Block, directory_fd: int) -> None:
             mode = os.stat(name, dir_fd=directory_fd).st_mode
         except OSError:
             mode = stat.S_IFREG  # opening the file will report the error
-        if stat.S_ISDIR(mode):
-            block.directories.append(name)
-        elif stat.S_ISREG(mode):
-            block.files.append(name)
-        else:
-            block.specials.append(name)
+        block.add_target(name, mode)
 
 
 Choose = Callable[[Block, bytes, int], None]

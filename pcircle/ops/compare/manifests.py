@@ -30,9 +30,9 @@ from pcircle.ops.compare.fields import CONTENT, CTIME, KIND, MTIME, RDEV, SIZE, 
 from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.ops.digest import digests
 from pcircle.ops.digest.manifest import (
-    DamagedManifestError,
     Manifest,
     ManifestEntry,
+    read_manifest,
 )
 
 KNOWN: Final = KIND | SIZE | MTIME | CTIME | TARGET | RDEV | CONTENT
@@ -52,13 +52,7 @@ _OTHER_DEVICE = 2**64 - 1  # of the second manifest, whose times may have anothe
 
 def open_verified(path: bytes) -> Manifest:
     """Open and verify the manifest of a tree. Raises UsageError if it is unreadable or damaged."""
-    try:
-        manifest = Manifest(path)
-        manifest.verify()
-    except DamagedManifestError as error:
-        raise UsageError(f"'{show(path)}': {error}") from None
-    except OSError as error:
-        raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
+    manifest = read_manifest(path)
     if manifest.root.kind != b"d":
         raise UsageError(
             f"'{show(path)}' is the manifest of a file; the manifest of a directory is required"

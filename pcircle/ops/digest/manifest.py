@@ -34,6 +34,8 @@ from typing import BinaryIO, NamedTuple, Protocol, TypeAlias
 
 import xxhash
 
+from pcircle.core.encoding import show
+from pcircle.core.errors import UsageError
 from pcircle.fs.directories import close_open, join_path
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.safe_open import reading
@@ -403,6 +405,18 @@ class Manifest:
         if self._read_bytes > _MAX_MAPPED_BYTES and isinstance(self.text, mmap.mmap):
             self.text.madvise(mmap.MADV_DONTNEED)
             self._read_bytes = 0
+
+
+def read_manifest(path: bytes) -> Manifest:
+    """Read and verify a manifest; raise UsageError if it is unreadable or damaged."""
+    try:
+        manifest = Manifest(path)
+        manifest.verify()
+    except DamagedManifestError as error:
+        raise UsageError(f"'{show(path)}' is damaged or not a manifest: {error}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
+    return manifest
 
 
 def _parse_heading(line: bytes) -> bytes:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
@@ -284,12 +283,7 @@ class FindVisitor(Evaluator):
                 else:
                     self._unfollowed(opened, name, error)
                 continue
-            if stat.S_ISDIR(mode):
-                block.directories.append(name)
-            elif stat.S_ISREG(mode):
-                block.files.append(name)
-            else:
-                block.specials.append(name)
+            block.add_target(name, mode)
 
     def _unfollowed(self, opened: Open[int], name: str, error: OSError) -> None:
         self.counters.found += 1

@@ -660,7 +660,7 @@ def _diff(args: argparse.Namespace) -> int:
     SumOptions.refuse_others(args, "diff", "two manifests")
     if launched().rank:
         return 0
-    from pcircle.tools.fsum.manifests import read_manifest
+    from pcircle.ops.digest.manifest import read_manifest
 
     with any_link(args.insecure_links):
         old, new = (read_manifest(os.fsencode(name)) for name in args.diff)
@@ -676,7 +676,7 @@ def _export(args: argparse.Namespace) -> int:
     SumOptions.refuse_combinations(args)
     if launched().rank:
         return 0
-    from pcircle.tools.fsum.manifests import read_manifest
+    from pcircle.ops.digest.manifest import read_manifest
 
     with any_link(args.insecure_links):
         manifest = read_manifest(os.fsencode(args.export))

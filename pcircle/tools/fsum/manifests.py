@@ -44,11 +44,11 @@ from pcircle.ops.digest.checksums import ChecksumList, parse_list
 from pcircle.ops.digest.digests import FAILED
 from pcircle.ops.digest.manifest import (
     MAGIC,
-    DamagedManifestError,
     FindEntry,
     Manifest,
     ManifestEntry,
     SectionWriter,
+    read_manifest,
     unpack_entry,
     write_manifest,
 )
@@ -316,18 +316,6 @@ def _has_rotted(old: ManifestEntry, new: ManifestEntry) -> bool:
 def _unwritable(error: OSError) -> StoppedEarly:
     """Return the error to raise when a manifest cannot be written."""
     return StoppedEarly(f"cannot write the manifest: {error.strerror}")
-
-
-def read_manifest(path: bytes) -> Manifest:
-    """Read and verify a manifest; raise UsageError if it is unreadable or damaged."""
-    try:
-        manifest = Manifest(path)
-        manifest.verify()
-    except DamagedManifestError as error:
-        raise UsageError(f"'{show(path)}' is damaged or not a manifest: {error}") from None
-    except OSError as error:
-        raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
-    return manifest
 
 
 def read_against(
