@@ -26,6 +26,8 @@ pcircle {version}: parallel file tools. Each has --help and a manual page; \
 _MIN_COLUMNS = 40
 _MIN_SUMMARY = 28  # characters of a line
 
+_VERSIONS = ["--version"], ["--version", "-v"], ["-v", "--version"], ["--version", "--verbose"]
+
 
 def _run() -> int:
     from pcircle.core import encoding
@@ -59,7 +61,7 @@ def _answer(arguments: list[str]) -> int:
     from pcircle.transport.launch import launched
 
     speaks = not launched().rank
-    if arguments and arguments not in (["--help"], ["-h"], ["--version"]):
+    if arguments and arguments not in (["--help"], ["-h"], *_VERSIONS):
         text = f"unknown command {arguments[0]!a}"
         near = _similar(arguments[0])
         text += f"; did you mean '{near}'?" if near else ""
@@ -69,8 +71,12 @@ def _answer(arguments: list[str]) -> int:
         f"  {command.command_line:{width}}  {command.summary}" for command in COMMANDS
     )
     said = _wrapped(_HELP.format(version=__version__, commands=commands))
-    if arguments == ["--version"]:
+    if arguments in _VERSIONS:
         said = f"pcircle {__version__}\n"
+    if arguments in _VERSIONS[1:]:
+        from pcircle.cli.output import version_details
+
+        said += version_details()
     try:
         write_stream(sys.stdout.buffer if sys.stdout and speaks else None, said.encode())
     except OSError as error:

@@ -100,6 +100,19 @@ class OptionalValue(argparse._StoreAction):
     """An option with an optional value, joined by `=`."""
 
 
+class ShowVersion(argparse.Action):
+    """The option that prints the version and, with -v, how file operations are implemented."""
+
+    def __init__(self, option_strings: Sequence[str], version: str, **kwargs: Any) -> None:
+        super().__init__(option_strings, nargs=0, **kwargs)
+        self.version: str = version
+
+    def __call__(self, parser: argparse.ArgumentParser, *_args: object, **_kwargs: object) -> None:
+        if isinstance(parser, Parser):
+            parser._print_message(f"{parser.prog} {self.version}\n{parser.details()}", sys.stdout)
+        parser.exit()
+
+
 class _ShortHelp(argparse._HelpAction):
     """The option that prints the short help."""
 
@@ -161,6 +174,17 @@ class Parser(argparse.ArgumentParser):
         examples = (self.epilog or "").rpartition("Examples:\n")[2].splitlines()[:3]
         formatter.add_text("\n".join(["Examples:", *examples]))
         return f"{formatter.format_help()}\n'{self.prog} --help' shows all options.\n"
+
+    def details(self) -> str:
+        """Return the details of the version if --verbose was given, or an empty string."""
+        action = self._option_string_actions.get("-v")
+        is_taken = action is not None and action.dest != "verbose"
+        words = {"--verbose"} if is_taken else {"-v", "-vv", "--verbose"}
+        if words.isdisjoint(self._words):
+            return ""
+        from pcircle.cli.output import version_details
+
+        return version_details()
 
     def hint(self, unknown: str) -> str:
         """Return a hint about an unknown option, or an empty string."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pcircle import __version__
 from pcircle.cli.arguments import FILTERS as PATTERNS
-from pcircle.cli.arguments import Filter
+from pcircle.cli.arguments import Filter, ShowVersion
 from pcircle.cli.declarations import Option, Options, Section, option
 from pcircle.core.errors import UsageError
 from pcircle.core.units import (
@@ -285,9 +285,9 @@ class CommonOptions(Options, root="PATH", done="done"):
     syslog: bool = option("--syslog", help="log a line to syslog at the end")
     version: Any = option(
         "--version",
-        action="version",
-        version=f"%(prog)s {__version__}",
-        help="show the version",
+        action=ShowVersion,
+        version=__version__,
+        help="show the version (with -v: and how file operations are implemented)",
     )
 
     ONE_FILE_SYSTEM = Section()

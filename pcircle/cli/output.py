@@ -25,6 +25,13 @@ _LINES, _COLUMNS = 24, 80  # of a terminal of unknown size
 _PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EAGAIN})
 
 
+def version_details() -> str:
+    """Return the lines that --version prints after the version if -v is given."""
+    from pcircle.fs.native import description  # imported late: few runs print it
+
+    return f"file operations: {description()}\n"
+
+
 def columns() -> int:
     """Return the width of the terminal; the environment variable COLUMNS overrides it."""
     given = os.environ.get("COLUMNS", "")

@@ -21,6 +21,7 @@ __all__ = [
     "ask_attributes",
     "change_names",
     "copy_files",
+    "description",
     "format_entries",
     "is_native",
     "list_directory",
@@ -67,6 +68,12 @@ module: ModuleType
 reason: str
 module, reason = _choose()
 is_native: bool = not reason
+
+
+def description() -> str:
+    """Return whether the C module is used or, if not, the reason."""
+    return "in C" if is_native else f"in Python, which is slower: {reason}"
+
 
 if TYPE_CHECKING:
     from pcircle.fs.native.pure import (

@@ -82,7 +82,7 @@ def _file_operations() -> Value:
     """Return whether operations on small files run as C code, and the reason if they do not."""
     from pcircle.fs import native  # imported late, so that a missing package is reported first
 
-    return "in C" if native.is_native else f"in Python, which is slower: {native.reason}"
+    return native.description()
 
 
 def cores() -> Facts:

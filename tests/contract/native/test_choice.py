@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import pytest
 
+from pcircle import __version__
 from pcircle.fs.native import libc, pure
 from pcircle.fs.stats import Table
 
@@ -73,6 +74,34 @@ def test_a_required_module_that_is_missing_is_an_error(copy: Path) -> None:
     done = asked(copy, PCIRCLE_REQUIRE_NATIVE="1")
     assert done.returncode == 1
     assert "ImportError: PCIRCLE_REQUIRE_NATIVE is set, and the C module was" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("tools.fcp", ["--version", "-v"]),
+        ("tools.fcp", ["-v", "--version"]),
+        ("tools.ffind", ["--version", "--verbose"]),
+        ("tools.fls", ["--version", "-v"]),
+        ("__main__", ["-v", "--version"]),
+    ],
+)
+@pytest.mark.parametrize("setting", ["0", "1"])
+def test_the_version_states_the_choice(module: str, words: list[str], setting: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", f"pcircle.{module}", *words],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PCIRCLE_NATIVE": setting},
+    )
+    name = "pcircle" if module == "__main__" else module.removeprefix("tools.")
+    version, operations = done.stdout.splitlines()
+    assert version == f"{name} {__version__}"
+    if setting == "0":
+        assert operations == "file operations: in Python, which is slower: PCIRCLE_NATIVE is 0"
+    else:
+        assert operations.startswith("file operations: in ")
 
 
 @pytest.mark.parametrize("code", [0, -1])
