@@ -287,7 +287,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--version",
         action=ShowVersion,
         version=__version__,
-        help="show the version (with -v: and how file operations are implemented)",
+        help="show the version",
     )
 
     ONE_FILE_SYSTEM = Section()

@@ -35,4 +35,4 @@ complete -c fbcast -s v -l verbose -d 'report on each node'
 complete -c fbcast -l stats -d 'print a table of the nodes: bytes, time and rate'
 complete -c fbcast -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fbcast -l syslog -d 'log a line to syslog at the end'
-complete -c fbcast -l version -d 'show the version (with -v: and how file operations are implemented)'
+complete -c fbcast -l version -d 'show the version'

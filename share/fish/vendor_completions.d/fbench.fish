@@ -35,4 +35,4 @@ complete -c fbench -s q -l quiet -d 'report failures only'
 complete -c fbench -l json -d 'write the figures as JSON (-: standard output)' -r -F
 complete -c fbench -l plot -d 'write a plot as .png, .svg or .pdf (requires matplotlib)' -r -F
 complete -c fbench -l syslog -d 'log a line to syslog at the end'
-complete -c fbench -l version -d 'show the version (with -v: and how file operations are implemented)'
+complete -c fbench -l version -d 'show the version'

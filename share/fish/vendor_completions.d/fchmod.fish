@@ -76,7 +76,7 @@ complete -c fchmod -l interval -d 'time between progress lines (default: 10 s)' 
 complete -c fchmod -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fchmod -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c fchmod -l syslog -d 'log a line to syslog at the end'
-complete -c fchmod -l version -d 'show the version (with -v: and how file operations are implemented)'
+complete -c fchmod -l version -d 'show the version'
 complete -c fchmod -l list-out -d 'write a list of the changed entries, for --files-from' -r -F
 complete -c fchmod -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F
 complete -c fchmod -s c -l changes -d 'list changed entries'

@@ -81,7 +81,7 @@ complete -c fcp -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fcp -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fcp -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c fcp -l syslog -d 'log a line to syslog at the end'
-complete -c fcp -l version -d 'show the version (with -v: and how file operations are implemented)'
+complete -c fcp -l version -d 'show the version'
 complete -c fcp -l list-out -d 'write a list of the copied entries, for --files-from' -r -F
 complete -c fcp -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F
 complete -c fcp -s s -l signature -d 'print the signature of the copy: xxh128 (default), sha256, sha512, blake2b, blake3' -f -a 'xxh128 sha256 sha512 blake2b blake3'

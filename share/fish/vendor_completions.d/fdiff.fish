@@ -63,7 +63,7 @@ complete -c fdiff -l interval -d 'time between progress lines (default: 10 s)' -
 complete -c fdiff -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fdiff -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c fdiff -l syslog -d 'log a line to syslog at the end'
-complete -c fdiff -l version -d 'show the version (with -v: and how file operations are implemented)'
+complete -c fdiff -l version -d 'show the version'
 complete -c fdiff -s i -l itemize -l itemize-changes -d 'also list the contents of directories on only one side'
 complete -c fdiff -l format -d 'words (on a terminal), rsync\'s columns, or dcmp\'s counts' -x -a 'words rsync dcmp'
 complete -c fdiff -s o -l output -d 'write entries that match a dcmp expression to FILE' -x

@@ -51,7 +51,7 @@ complete -c ffind -l interval -d 'time between progress lines (default: 10 s)' -
 complete -c ffind -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c ffind -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c ffind -l syslog -d 'log a line to syslog at the end'
-complete -c ffind -l version -d 'show the version (with -v: and how file operations are implemented)'
+complete -c ffind -l version -d 'show the version'
 complete -c ffind -l list-out -d 'write a list of the entries found, for use with other tools' -r -F
 complete -c ffind -l json-lines -d 'write a line of JSON for each removal' -r -F
 complete -c ffind -o not -d 'true if the next primary is false, like !'

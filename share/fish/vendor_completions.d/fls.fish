@@ -83,6 +83,6 @@ complete -c fls -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fls -l json -d 'write one JSON row per entry (-: standard output)' -r -F
 complete -c fls -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c fls -l syslog -d 'log a line to syslog at the end'
-complete -c fls -l version -d 'show the version (with -v: and how file operations are implemented)'
+complete -c fls -l version -d 'show the version'
 complete -c fls -l list-out -d 'write a list of the listed entries, for --files-from' -r -F
 complete -c fls -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F

@@ -105,7 +105,7 @@ complete -c fmirror -l interval -d 'time between progress lines (default: 10 s)'
 complete -c fmirror -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fmirror -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c fmirror -l syslog -d 'log a line to syslog at the end'
-complete -c fmirror -l version -d 'show the version (with -v: and how file operations are implemented)'
+complete -c fmirror -l version -d 'show the version'
 complete -c fmirror -l dry-run -d 'show what would be done (with -v: list the entries)'
 complete -c fmirror -l plan -d 'write a plan for --apply instead of changing B' -r -F
 complete -c fmirror -l apply -d 'carry out a plan, skipping entries that have changed' -r -F

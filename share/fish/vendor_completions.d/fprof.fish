@@ -68,4 +68,4 @@ complete -c fprof -l interval -d 'time between progress lines (default: 10 s)' -
 complete -c fprof -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fprof -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c fprof -l syslog -d 'log a line to syslog at the end'
-complete -c fprof -l version -d 'show the version (with -v: and how file operations are implemented)'
+complete -c fprof -l version -d 'show the version'

@@ -69,6 +69,6 @@ complete -c frm -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c frm -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c frm -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c frm -l syslog -d 'log a line to syslog at the end'
-complete -c frm -l version -d 'show the version (with -v: and how file operations are implemented)'
+complete -c frm -l version -d 'show the version'
 complete -c frm -l list-out -d 'write a list of the removed entries, for --files-from' -r -F
 complete -c frm -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F

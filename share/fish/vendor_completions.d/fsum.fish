@@ -64,4 +64,4 @@ complete -c fsum -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fsum -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fsum -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c fsum -l syslog -d 'log a line to syslog at the end'
-complete -c fsum -l version -d 'show the version (with -v: and how file operations are implemented)'
+complete -c fsum -l version -d 'show the version'

@@ -20,7 +20,7 @@ complete -c pcircle -n '__fish_seen_subcommand_from doctor' -s h -l help -d 'sho
 complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l no-trials -d 'do not test features, and write nothing to PATH'
 complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l timeout -d 'give up on a PATH after T (default: 30 s)' -x
 complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l json -d 'write the report as JSON (-: standard output)' -r -F
-complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l version -d 'show the version (with -v: and how file operations are implemented)'
+complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l version -d 'show the version'
 complete -c pcircle -n __fish_use_subcommand -f -a doctor -d 'report MPI, limits and file systems'
 complete -c pcircle -n __fish_use_subcommand -f -a 'fbcast fbench fchgrp fchmod fchown fcp fdiff ffind fls fmirror fprof frm fsum scale help'
 complete -c pcircle -n '__fish_seen_subcommand_from help' -f -a 'doctor fbcast fbench fchgrp fchmod fchown fcp fdiff ffind fls fmirror fprof frm fsum scale'
