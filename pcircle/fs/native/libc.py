@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -25,6 +26,8 @@ _NO_OTHER_MOUNT, _BENEATH = 0x01, 0x08
 _HERE = -100  # AT_FDCWD
 _BASIC = 0x7FF  # the fields of `os.stat_result`
 _STATUS_BYTES = 256
+_MODE_HIGH = 29 if sys.byteorder == "little" else 28  # the byte of a status with its kind
+_KIND_OF = bytes(high >> 4 for high in range(256))
 MAX_ROWS = 256
 _DIRECTORY = 0o040000
 
@@ -114,8 +117,9 @@ class StatusRows:
 
     def kinds(self, row: int, count: int) -> bytes:
         """Return the kinds (DT_*) of entries that were looked up, from this row on."""
-        modes = self._by_2[128 * row + 14 : 128 * (row + count) : 128]
-        return bytes([mode >> 12 for mode in modes])
+        begin = row * _STATUS_BYTES + _MODE_HIGH
+        highs = self._bytes[begin : begin + count * _STATUS_BYTES : _STATUS_BYTES]
+        return bytes(highs).translate(_KIND_OF)
 
     def table(self, count: int) -> bytes:
         """Return a table of `interface.COLUMNS` of the first rows."""

@@ -385,6 +385,7 @@ def list_directory(fd: int, max_names: int, until_ns: int, /) -> tuple[list[byte
     has passed. The directory is read from its beginning; if the result is None, it is rewound.
     Raises OSError.
     """
+    os.lseek(fd, 0, os.SEEK_SET)
     return _listed(fd, max_names)
 
 
@@ -974,11 +975,10 @@ def _status_rows() -> StatusRows | None:
 
 
 def _listed(fd: int, max_names: int) -> tuple[list[bytes], bytes] | None:
-    """Read an open directory from its beginning: names and kinds; None if there are too many.
+    """Read an open directory, which has not been read: names and kinds; None if there are too many.
 
     Raises OSError.
     """
-    os.lseek(fd, 0, os.SEEK_SET)
     with os.scandir(to_scan(fd)) as scan:
         entries: list[os.DirEntry[Any]] = list(islice(scan, max_names + 1))
     return None if len(entries) > max_names else (_names(entries), _kinds(entries))
