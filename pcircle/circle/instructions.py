@@ -17,6 +17,7 @@ import msgspec
 
 from pcircle.circle.messages import FinalAccount, I, Message, Parcel, ProgressSums, R
 from pcircle.core.errors import UsageError
+from pcircle.core.units import is_whole
 
 _CHOICES: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "steal": {
@@ -201,7 +202,7 @@ def with_policies(settings: EngineSettings, text: str, name: str = "policies") -
             raise UsageError(f"{name}: '{key}' is set twice")
         seen.add(key)
         if key == _ARITY:
-            if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= _MAX_ARITY):
+            if not (is_whole(value) and 1 <= int(value) <= _MAX_ARITY):
                 limits = f"must be a number from 1 to {_MAX_ARITY}"
                 raise UsageError(f"{name}: invalid {_ARITY} '{value}': {limits}")
             changes[_ARITY] = int(value)

@@ -19,7 +19,7 @@ from pcircle.cli.program import TreeConsole, TreeProgram
 from pcircle.cli.results import list_end, open_output
 from pcircle.core.encoding import show
 from pcircle.core.errors import Interrupted, StoppedEarly, Terminated, UsageError, worst
-from pcircle.core.units import MAX_DIGITS, invalid, plural
+from pcircle.core.units import MAX_DIGITS, invalid, is_whole, plural
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.change_task import MaxDelete
 from pcircle.jobs.failures import LogFile
@@ -193,4 +193,4 @@ def max_delete_of(option: str, text: str) -> MaxDelete:
 
 
 def _is_digits(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
+    return is_whole(text) and len(text) <= MAX_DIGITS

@@ -22,6 +22,7 @@ from pcircle.core.units import (
     NS_PER_S,
     format_duration,
     invalid,
+    is_whole,
     parse_duration,
     timestamp,
 )
@@ -118,7 +119,7 @@ def _numbers(option: str, text: str, number_of: Callable[[str], int]) -> tuple[i
     found = set()
     for word in text.split(","):
         try:
-            chosen = int(word) if word.isdecimal() else number_of(word)
+            chosen = int(word) if is_whole(word) else number_of(word)
         except (KeyError, ValueError):
             chosen = _LARGEST + 1
         if chosen > _LARGEST:
@@ -220,7 +221,7 @@ def _number(digits: str) -> int | None:
 
     If there are more than `_MAX_DIGITS` digits, the result is `_MAX_ID` + 1.
     """
-    if not (digits.isascii() and digits.isdecimal()):
+    if not is_whole(digits):
         return None
     digits = digits.lstrip("0") or "0"
     return int(digits) if len(digits) <= _MAX_DIGITS else _MAX_ID + 1

@@ -21,8 +21,11 @@ from pcircle.cli.declarations import Option, Options, Section, option
 from pcircle.core.errors import UsageError
 from pcircle.core.units import (
     MAX_THREADS,
+    NS_PER_S,
     invalid,
+    is_whole,
     number,
+    parse_duration,
     parse_number,
     parse_size,
     positive,
@@ -80,9 +83,17 @@ def rate_of(name: str, text: str, parse: Callable[[str], float] = parse_number) 
     return rate
 
 
+def window_ns_of(name: str, text: str) -> int:
+    """Return the difference in nanoseconds that does not count, possibly 0. Raises UsageError."""
+    window_s = number(name, text, parse_duration)
+    if window_s == math.inf:
+        raise invalid(name, text, "must be finite")
+    return round(window_s * NS_PER_S)
+
+
 def seed_of(name: str, text: str) -> int:
     """Return a seed of random numbers. Raises UsageError."""
-    if not text.isdecimal() or len(text) > _MAX_SEED_DIGITS:
+    if not is_whole(text) or len(text) > _MAX_SEED_DIGITS:
         raise invalid(name, text, "must be 0 or a positive integer")
     return int(text)
 

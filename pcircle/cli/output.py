@@ -15,6 +15,7 @@ import select
 import sys
 from typing import NamedTuple, TextIO
 
+from pcircle.core.units import is_whole
 from pcircle.core.writing import left
 
 # The longest wait for a terminal that was stopped with Ctrl-S, or for a full pipe, in
@@ -35,7 +36,7 @@ def version_details() -> str:
 def columns() -> int:
     """Return the width of the terminal; the environment variable COLUMNS overrides it."""
     given = os.environ.get("COLUMNS", "")
-    if given.isdecimal() and 0 < len(given) < len(str(sys.maxsize)) and int(given):
+    if is_whole(given) and len(given) < len(str(sys.maxsize)) and int(given):
         return int(given)
     try:
         return os.get_terminal_size().columns or _COLUMNS
@@ -112,7 +113,7 @@ def terminal_of(stream: TextIO | None) -> Terminal | None:
 
 def _given(name: str) -> int:
     text = os.environ.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < len("100000") else 0
+    return int(text) if is_whole(text) and len(text) < len("100000") else 0
 
 
 def _descriptor_of(stream: TextIO | None) -> int | None:

@@ -176,9 +176,14 @@ def interval_s(option: str, text: str) -> float:
     return found
 
 
+def is_whole(text: str) -> bool:
+    """Return whether text consists of ASCII digits; `int` also reads ``1_000`` and ``+1``."""
+    return text.isascii() and text.isdecimal()
+
+
 def positive(option: str, text: str, most: int | None = None) -> int:
     """Return a whole number. Raises UsageError unless it is from 1 to *most*."""
-    if not text.isdecimal() or int(text[:MAX_DIGITS]) < 1:
+    if not is_whole(text) or int(text[:MAX_DIGITS]) < 1:
         raise invalid(option, text, "must be a positive integer")
     if len(text) > MAX_DIGITS or (most is not None and int(text) > most):
         limit = 10**MAX_DIGITS - 1 if most is None else most
@@ -189,7 +194,7 @@ def positive(option: str, text: str, most: int | None = None) -> int:
 def parse_number(text: str) -> float:
     """Parse any number. Raises a ValueError that quotes the text if it is not a number."""
     try:
-        return float(text)
+        return float(text if text.isascii() and "_" not in text else "")
     except ValueError:
         raise ValueError(f"invalid value {_quoted(text)}: must be a number") from None
 

@@ -33,6 +33,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pcircle.core.errors import UsageError
+from pcircle.core.units import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, MutableMapping
@@ -229,7 +230,7 @@ def _is_inside_other_launcher(
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
     text = environ.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() else None
+    return int(text) if is_whole(text) else None
 
 
 def choose(transport: TransportOption, jobs: int | None, launch: Launch) -> Choice:
@@ -362,7 +363,7 @@ def _problem_of_descriptor(environ: Mapping[str, str]) -> str:
 
     text = environ["PMI_FD"]
     try:
-        fd = int(text) if text.isascii() and text.isdecimal() else -1
+        fd = int(text) if is_whole(text) else -1
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             return "is not a socket"
         poll = select.poll()
@@ -395,7 +396,7 @@ def _problem_of_listener(hosts: list[str], port: str) -> str | None:
     """
     import socket
 
-    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+    if not (is_whole(port) and 0 < int(port) < 1 << 16):
         return "is not the address of a server"
     for host in hosts:
         try:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.core import units
+from pcircle.core.errors import UsageError
 
 BINARY = {"k": 10, "M": 20, "G": 30, "T": 40, "P": 50, "E": 60}
 
@@ -131,6 +132,15 @@ def test_invalid_durations_are_quoted(text: str) -> None:
     with pytest.raises(ValueError, match="invalid duration") as caught:
         units.parse_duration(text)
     assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "x", "1_000", "0x10", "\u0663", "\uff11\uff10"])
+def test_numbers_consist_of_ascii_digits(text: str) -> None:
+    """`float` and `int` also read other digits, and underscores between digits."""
+    with pytest.raises(ValueError, match="must be a number"):
+        units.parse_number(text)
+    with pytest.raises(UsageError, match="must be a positive integer"):
+        units.positive("--option", text)
 
 
 @given(st.floats(0, 1e9))

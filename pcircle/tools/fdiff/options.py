@@ -5,20 +5,11 @@ This module is imported before the command line is parsed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
 from pcircle.cli.declarations import Section, option, override
-from pcircle.cli.options import CommonOptions
-from pcircle.core.units import NS_PER_S, invalid, number, parse_duration
-
-
-def _window_ns(name: str, text: str) -> int:
-    window_s = number(name, text, parse_duration)
-    if not 0 <= window_s < math.inf:
-        raise invalid(name, text, "must be a duration")
-    return round(window_s * NS_PER_S)
+from pcircle.cli.options import CommonOptions, window_ns_of
 
 
 def _fields() -> Sequence[str]:
@@ -47,7 +38,7 @@ class DiffOptions(CommonOptions, root="A", done="differing"):
     window_ns: int | None = option(
         "--modify-window",
         metavar="T",
-        parse=_window_ns,
+        parse=window_ns_of,
         help="treat times that differ by at most T as equal",
     )
     ids: Literal["numeric", "names"] = option(

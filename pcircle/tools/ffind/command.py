@@ -21,7 +21,7 @@ from pcircle.cli.option_values import date_ns, moment_of
 from pcircle.cli.output import MessageStream
 from pcircle.core.encoding import show
 from pcircle.core.errors import IntegrityError, UsageError, require_type, worst
-from pcircle.core.units import NS_PER_S, plural, timestamp
+from pcircle.core.units import NS_PER_S, is_whole, plural, timestamp
 from pcircle.core.writing import standard_error, standard_output, write_stream
 from pcircle.fs.sorting import Sorter
 from pcircle.fs.status import birth_ns
@@ -565,7 +565,7 @@ def _owner(field: str, text: bytes, number_of: Callable[[str], int]) -> Expressi
     try:
         return ExpressionNode("number", (field, "=", number_of(name)))
     except (KeyError, ValueError):
-        if name.isascii() and name.isdecimal() and int(name) <= _MAX_ID:
+        if is_whole(name) and int(name) <= _MAX_ID:
             return ExpressionNode("number", (field, "=", int(name)))
     raise ValueError(f"unknown name '{show(text)}'")
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pcircle.cli.arguments import require_operands
 from pcircle.cli.declarations import Section, option, override, taken
-from pcircle.cli.options import CommonOptions, later
+from pcircle.cli.options import CommonOptions, later, window_ns_of
 from pcircle.core.errors import UsageError
-from pcircle.core.units import NS_PER_S
 from pcircle.core.units import interval_s as seconds_of
 from pcircle.tools.common.copy_options import CopyOptions, attributes_of, preserve_option
 
@@ -48,10 +47,6 @@ NO_OUTPUT: dict[str, object] = {
     "list_out": None,
 }
 _WRITTEN = tuple(NO_OUTPUT)
-
-
-def _window_ns(name: str, text: str) -> int:
-    return int(seconds_of(name, text) * NS_PER_S)
 
 
 def _path(_: str, text: str) -> bytes:
@@ -158,7 +153,7 @@ class MirrorOptions(CopyOptions, root="A"):
     window_ns: int | None = option(
         "--modify-window",
         metavar="T",
-        parse=_window_ns,
+        parse=window_ns_of,
         **_RECORDED,
         help="treat times that differ by at most T as equal",
     )

@@ -12,7 +12,7 @@ from pcircle.cli.declarations import Options, Section, option, override
 from pcircle.cli.options import CommonOptions, most_of, size_of
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.units import invalid, positive
+from pcircle.core.units import invalid, is_whole, positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def _counts(name: str, text: str) -> tuple[int, ...]:
 
 
 def _level(name: str, text: str) -> int:
-    if not text.isdecimal():
+    if not is_whole(text):
         raise invalid(name, text, "must be 0 or a positive integer")
     return int(text[:_DEPTH_DIGITS])  # no path is so deep that further digits matter
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pcircle.cli.declarations import Section, option, override, taken
 from pcircle.cli.options import CommonOptions, seed_of
 from pcircle.core.errors import UsageError
-from pcircle.core.units import invalid, number, parse_number, positive
+from pcircle.core.units import invalid, is_whole, number, parse_number, positive
 
 if TYPE_CHECKING:
     from pcircle.circle import EngineSettings
@@ -31,9 +31,7 @@ def _count(option: str, text: str, *, most: int) -> int:
     """Parse an integer from 1 to `most`, possibly with an exponent, such as 1e9."""
     mantissa, separator, exponent = text.lower().partition("e")
     digits = mantissa.replace(".", "", 1)
-    if not (
-        separator and digits.isdecimal() and exponent.isdecimal() and len(exponent) <= _MAX_DIGITS
-    ):
+    if not (separator and is_whole(digits) and is_whole(exponent) and len(exponent) <= _MAX_DIGITS):
         return positive(option, text, most)
     value = float(text)
     if value < 1 or value != value // 1:

@@ -26,6 +26,7 @@ WRONG = [
     (". -size 3Q", "unknown unit", "-size 3Q"),
     (". -size x", "unknown unit", "-size x"),
     (". -mtime x", "invalid number 'x'", "-mtime x"),
+    (". -mtime \u0663", "invalid number '\u0663'", "-mtime \u0663"),
     (". -type x", "-type: must be a comma-separated list of b, c, d, p, f, l, s", "-type x"),
     (". -type f,f", "-type: a type is given twice", "-type f,f"),
     (". -perm u=q", "-perm: invalid mode 'u=q'", "-perm u=q"),

@@ -326,6 +326,9 @@ CASES: dict[str, Case] = {
         },
         ["--modify-window=1500"],
     ),
+    "no window": Case(
+        {"a": {"f": Meta("old", time_s=1001)}, "b": {"f": "now"}}, ["--modify-window=0"]
+    ),
     # rsync names the contents of directories that are replaced, but not the directories.
     "kinds": Case(swapped(KINDS), ["--delete"], lines=False),
     "long": Case({"a": LONG, "b": {}}),

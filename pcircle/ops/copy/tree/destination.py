@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError, operand_error
-from pcircle.core.units import parse_size
+from pcircle.core.units import is_whole, parse_size
 from pcircle.fs.attributes.lustre import (
     ALL_STRIPES,
     MAX_STRIPES,
@@ -311,7 +311,7 @@ def read_wish(text: str) -> str | Stripes:
     many, colon, size = text.partition(":")
     if many in ("all", "-1"):
         count = ALL_STRIPES
-    elif many.isascii() and many.isdecimal() and len(many) < 9 and int(many) <= MAX_STRIPES:
+    elif is_whole(many) and len(many) < 9 and int(many) <= MAX_STRIPES:
         count = int(many)
     else:
         raise UsageError(

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.units import DAY_S, parse_size
+from pcircle.core.units import DAY_S, is_whole, parse_size
 from pcircle.core.writing import CALLER
 from pcircle.fs.attributes.modes import parse_mode
 from pcircle.tools.ffind.language import patterns
@@ -231,7 +231,7 @@ class _PrimaryReader:
         elif name in ("mount", "xdev"):
             change(one_file_system=True)
         elif name in ("maxdepth", "mindepth"):
-            if not (args[0].isascii() and args[0].isdecimal() and len(args[0]) < 10):
+            if not (is_whole(args[0]) and len(args[0]) < 10):
                 raise ValueError(f"-{name}: must be a number of levels")
             change(**{f"{name[:3]}_depth": int(args[0])})
         elif name in ("warn", "nowarn"):
@@ -391,7 +391,7 @@ class _PrimaryReader:
         return ExpressionNode(kind, (int(is_dir), *map(os.fsencode, words_)))
 
     def _limit(self, name: str, text: str) -> ExpressionNode:
-        if not (text.isascii() and text.isdecimal() and 0 < int(text) <= _LARGEST):
+        if not (is_whole(text) and 0 < int(text) <= _LARGEST):
             raise ValueError("-limit: must be a positive integer")
         self._limits += 1
         return ExpressionNode("limit", (int(text), self._limits))
@@ -438,7 +438,7 @@ def _numbered(text: str) -> tuple[str, int]:
     compare, digits = _compared(text)
     number = digits.lstrip(_SPACE)
     number = number[number.startswith("+") :]  # strtoumax also accepts a plus sign
-    if not (number.isascii() and number.isdecimal()):
+    if not is_whole(number):
         raise ValueError(f"invalid number '{_shown(text)}'")
     if int(number) > _MAX_NUMBER:
         raise ValueError(f"'{_shown(text)}' is out of range")
@@ -448,7 +448,8 @@ def _numbered(text: str) -> tuple[str, int]:
 def _ns(text: str, unit_s: int) -> int:
     """Convert a number of units to nanoseconds."""
     try:
-        number = math.nan if "_" in text or text != text.rstrip() else _float(text)
+        is_plain = text.isascii() and "_" not in text and text == text.rstrip()
+        number = _float(text) if is_plain else math.nan
     except ValueError:
         number = math.nan
     if math.isnan(number):
