@@ -30,6 +30,7 @@ from pcircle.collective import Directory, Op, Refused
 from pcircle.core.encoding import show
 from pcircle.core.errors import require
 from pcircle.core.writing import write_all
+from pcircle.fs.attributes.mounts import mounts_below
 from pcircle.fs.directories import closing_fd
 from pcircle.fs.file_system import reason_of_full
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange
@@ -128,6 +129,9 @@ class Destination:
             return ""
         allow_descriptors()
         shown = show(self._target)
+        for place in sorted(mounts_below(self._target)):
+            if place.partition(b"/")[0] in plan.names:
+                return f"{show(os.path.join(self._target, place))} is a mount point"
         if not self._take_earlier(plan):
             return f"{shown}: another fbcast is running here"
         if list(recover()):
