@@ -246,7 +246,6 @@ class TokenRing:
 
     def __init__(self, rank: int, size: int) -> None:
         self.terminated: bool = False
-        self.probes: int = 0
         self._rank = rank
         self._size = size
         self._count = 0  # messages sent less received
@@ -293,7 +292,6 @@ class TokenRing:
 
     def _probe(self, token: SafraToken, now_s: float) -> Outgoing:
         self._backoff.defer(now_s)
-        self.probes += 1
         self._token = None
         self._black = False
         return [(self._size - 1, SafraToken(token.probe + 1, 0, False))]

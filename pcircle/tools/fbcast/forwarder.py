@@ -48,7 +48,6 @@ class Forwarder(ABC):
 
     def __init__(self, start: StreamStart, rank: int, send: Send, deliver: Deliver) -> None:
         self.attempt: int = start.attempt
-        self.sent_chunks: int = 0
         self._route = start.route
         self._place = start.route.index(rank)
         self._send = send
@@ -87,7 +86,6 @@ class Forwarder(ABC):
     def _part(
         self, place: int, chunks: Sequence[StreamChunk], onward: tuple[int, ...] = ()
     ) -> None:
-        self.sent_chunks += len(chunks)
         self._send(self._route[place], Parts(self.attempt, tuple(chunks), onward))
 
 

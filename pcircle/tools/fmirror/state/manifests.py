@@ -452,7 +452,6 @@ class ManifestSurvey(TreeProgram):
 
     def complain(self, text: str) -> None:
         """Print a refusal even though the job is quiet."""
-        self._refusal = text
         self.remark(text)
 
 
