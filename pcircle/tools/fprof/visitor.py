@@ -154,9 +154,12 @@ class ProfileVisitor(Visitor[Sum]):
         else:
             totals = []
             for name, (begin, end) in zip(batch.names, ranges, strict=True):
+                if begin == end:
+                    totals.append(0)
+                    continue
                 where = above.root, prefix + name, depth
                 files = FileBatch(stats, batch.inside[begin:end], where, range(begin, end))
-                total, claims = collector.files(files) if end > begin else (0, [])
+                total, claims = collector.files(files)
                 totals.append(total)
                 for claim in claims:
                     self._claim(above, claim)

@@ -30,11 +30,15 @@ def test_the_odd_tree(launcher: Launcher, odd_tree: bytes) -> None:
 
 @every_launcher
 def test_hard_links_count_once_in_bytes(launcher: Launcher, place: bytes) -> None:
-    """Files have up to nine names all over the tree, some outside of it, and a hundred sizes."""
+    """Files have up to nine names all over the tree, some outside of it, and a hundred sizes.
+
+    Next to them are empty directories, which are read together with the others.
+    """
     tree, outside = place + b"/tree", place + b"/outside"
     os.mkdir(outside)
     for number in range(40):
         os.makedirs(tree + b"/%d/below" % number)
+        os.mkdir(tree + b"/%d/empty" % number)
     for number in range(400):
         first = tree + b"/%d/file-%d" % (number % 40, number)
         with open(first, "wb") as file:
