@@ -115,7 +115,7 @@ def _expected_output(options: Sequence[str]) -> Sequence[bytes]:
     """Return the messages about a manifest: it is used, or the attacker has changed the target."""
     if "@/manifest" not in " ".join(options):
         return ()
-    return b"the target is not read:", b"examined: the target was changed since the last complete"
+    return b"the target is not read:", b"examining the entire target: the target was changed"
 
 
 MIRROR = Tool(
